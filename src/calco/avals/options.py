@@ -1,0 +1,105 @@
+"""The settings that belong to a signature, as one frozen value per thread.
+
+A setting is never read inside a rule: it is read once, where a dtype is chosen or a call's
+signature is made, and the whole `Options` value is part of every cache key.
+"""
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything a user can set that changes what a program means."""
+    enable_x64: bool = False
+    disable_jit: bool = False
+    default_matmul_precision: str | None = None
+    numpy_rank_promotion: str = "allow"
+    numpy_dtype_promotion: str = "standard"
+
+
+_CHOICES = {
+    "default_matmul_precision": (None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    "numpy_rank_promotion": ("allow", "warn", "raise"),
+    "numpy_dtype_promotion": ("standard", "strict"),
+}
+
+
+def _interned(options: Options) -> Options:
+    return _seen.setdefault(options, options)
+
+
+_seen: dict[Options, Options] = {}
+
+
+def _from_environment() -> Options:
+    found = {}
+    for field in fields(Options):
+        for prefix in ("CALCO_", "JAX_"):
+            text = os.environ.get(prefix + field.name.upper())
+            if text is not None:
+                found[field.name] = _parse(field.name, text, prefix)
+                break
+    return _interned(Options(**found))
+
+
+def _parse(name: str, text: str, prefix: str):
+    if name in _CHOICES:
+        return check_setting(name, text or None)
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"environment variable {prefix}{name.upper()}={text!r}: expected one of "
+                     f"{sorted(_TRUE | _FALSE - {''})}")
+
+
+def check_setting(name: str, value):
+    """`value` if it is allowed for the setting `name`; otherwise an error that lists what is."""
+    known = {field.name for field in fields(Options)}
+    name = name.removeprefix("jax_")
+    if name not in known:
+        raise AttributeError(f"calco has no setting {name!r}; the settings are {', '.join(sorted(known))}")
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise ValueError(f"{name}={value!r}: expected one of {_CHOICES[name]}")
+    elif not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: expected True or False")
+    return value
+
+
+class _ThreadOptions(threading.local):
+    current: Options  # the class attribute is the process-wide default
+
+
+_ThreadOptions.current = _from_environment()
+thread = _ThreadOptions()
+
+
+def set_default(name: str, value) -> None:
+    """Set `name` for the whole process."""
+    name = name.removeprefix("jax_")
+    check_setting(name, value)
+    changed = _interned(replace(_ThreadOptions.current, **{name: value}))
+    _ThreadOptions.current = changed
+    if "current" in vars(thread):
+        thread.current = _interned(replace(thread.current, **{name: value}))
+
+
+@contextmanager
+def override(**settings):
+    """Use other settings in this thread until the block ends."""
+    for name, value in settings.items():
+        check_setting(name, value)
+    before = thread.current
+    thread.current = _interned(replace(before, **settings))
+    try:
+        yield thread.current
+    finally:
+        if before is _ThreadOptions.current:
+            del thread.current  # follow the process-wide default again
+        else:
+            thread.current = before

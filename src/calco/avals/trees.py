@@ -1,0 +1,154 @@
+"""Pytrees: nested containers flattened to leaves and back, with a path for each leaf.
+
+`optree` does the work. Dicts flatten in sorted key order and come back in insertion order,
+``None`` is a container with no leaves.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import optree
+
+NAMESPACE = "calco"
+PyTreeDef = optree.PyTreeSpec
+
+
+def flatten(tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list, PyTreeDef]:
+    """The leaves of `tree` in order, and its structure."""
+    leaves, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    return leaves, treedef
+
+
+def unflatten(treedef: PyTreeDef, leaves: Iterable) -> Any:
+    """The tree of structure `treedef` with these leaves."""
+    return treedef.unflatten(leaves)
+
+
+def leaves(tree, is_leaf=None) -> list:
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree, is_leaf=None) -> PyTreeDef:
+    return flatten(tree, is_leaf)[1]
+
+
+def map_(f: Callable, tree, *rest, is_leaf=None):
+    """`f` applied to the leaves of `tree` and of the trees in `rest`, which `tree` is a prefix of."""
+    found, treedef = flatten(tree, is_leaf)
+    others = []
+    for i, other in enumerate(rest):
+        try:
+            others.append(treedef.flatten_up_to(other))
+        except ValueError as error:
+            raise ValueError(f"tree {i + 2} does not have the structure of the first: {error}") from None
+    return treedef.unflatten([f(*xs) for xs in zip(found, *others, strict=True)])
+
+
+def paths(tree, is_leaf=None) -> list[tuple]:
+    """For each leaf, the entries (``optree.PyTreeEntry``) that lead to it."""
+    found, _, treedef = optree.tree_flatten_with_path(tree, is_leaf, namespace=NAMESPACE)
+    del found
+    return list(treedef.accessors())
+
+
+def path_strings(treedef: PyTreeDef) -> list[str]:
+    """For each leaf its path as Python would write it: ``['w'][0].bias``."""
+    return ["".join(entry.codify("") for entry in accessor) for accessor in treedef.accessors()]
+
+
+def register_node(cls: type, to_children: Callable, from_children: Callable) -> None:
+    """Make `cls` a pytree node.
+
+    Parameters
+    ----------
+    cls : type
+        The container type.
+    to_children : callable
+        ``x -> (children, aux)`` with hashable, comparable `aux`.
+    from_children : callable
+        ``(aux, children) -> x``.
+    """
+    optree.register_pytree_node(cls, to_children, from_children, namespace=NAMESPACE)
+
+
+def register_dataclass(cls: type, data_fields=None, meta_fields=None) -> type:
+    """Make a dataclass a pytree node: `data_fields` are children, `meta_fields` are static."""
+    if not dataclasses.is_dataclass(cls):
+        raise TypeError(f"register_dataclass: {cls!r} is not a dataclass")
+    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    if meta_fields is None:
+        meta_fields = [f.name for f in dataclasses.fields(cls) if f.metadata.get("static", False)]
+    if data_fields is None:
+        data_fields = [n for n in names if n not in meta_fields]
+    data_fields, meta_fields = tuple(data_fields), tuple(meta_fields)
+    unknown = set(names) ^ set(data_fields + meta_fields)
+    if unknown or set(data_fields) & set(meta_fields):
+        raise ValueError(f"register_dataclass({cls.__name__}): data_fields and meta_fields must split the "
+                         f"fields {names}; check {sorted(unknown) or sorted(set(data_fields) & set(meta_fields))}")
+
+    def to_children(x):
+        return (tuple(getattr(x, n) for n in data_fields), tuple(getattr(x, n) for n in meta_fields),
+                tuple("." + n for n in data_fields))
+
+    def from_children(meta, children):
+        return cls(**dict(zip(data_fields, children)), **dict(zip(meta_fields, meta)))
+
+    optree.register_pytree_node(cls, to_children, from_children, path_entry_type=_DataField, namespace=NAMESPACE)
+    return cls
+
+
+class _DataField(optree.PyTreeEntry):
+    """A dataclass field in a path; prints as attribute access."""
+
+    def codify(self, node: str = "") -> str:
+        return f"{node}{self.entry}"
+
+
+class Partial:
+    """A `functools.partial` whose bound arguments are pytree children (the function is static).
+
+    Examples
+    --------
+    >>> from calco.avals.trees import Partial, leaves
+    >>> leaves(Partial(lambda x, y: x + y, 1.0))
+    [1.0]
+    """
+
+    def __init__(self, func: Callable, *args, **keywords):
+        self.func, self.args, self.keywords = func, args, keywords
+
+    def __call__(self, *args, **kwargs):
+        return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+
+
+register_node(Partial, lambda p: ((p.args, p.keywords), p.func), lambda f, c: Partial(f, *c[0], **c[1]))
+
+
+def prefix_leaves(prefix, treedef: PyTreeDef, what: str, is_leaf=None) -> list:
+    """One entry per leaf of `treedef`: the leaf of `prefix` that stands over it.
+
+    Raises
+    ------
+    ValueError
+        If `prefix` is not a tree prefix; the message names `what` and the place.
+    """
+    full = treedef.unflatten(range(treedef.num_leaves))
+    stop = lambda x: x is None or (is_leaf is not None and is_leaf(x))  # noqa: E731
+    found, prefix_def = optree.tree_flatten(prefix, stop, namespace=NAMESPACE)
+    try:
+        subtrees = prefix_def.flatten_up_to(full)
+    except ValueError as error:
+        raise ValueError(f"{what} must be a tree prefix of the value it describes, "
+                         f"got {prefix!r} for {treedef}: {error}") from None
+    return [x for x, sub in zip(found, subtrees) for _ in range(len(leaves(sub)))]
+
+
+def hashable(x) -> bool:
+    """Whether ``hash(x)`` works."""
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return isinstance(x, Hashable)

@@ -1,0 +1,114 @@
+"""Who interprets an operation now (`Trace`) and what stands in for a value (`Tracer`)."""
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+from calco.avals import ShapedArray
+from calco.core import errors
+from calco.core.values import Array
+
+
+class Trace:
+    """An interpreter of primitives. It keeps the one that was current when it was made.
+
+    Attributes
+    ----------
+    parent : Trace or None
+        The interpreter that the rules of this one run under.
+    open : bool
+        False once the trace has ended; a tracer of a closed trace has leaked.
+    """
+    __slots__ = ("parent", "open", "__weakref__")
+
+    def __init__(self, parent: Trace | None = None):
+        self.parent = parent
+        self.open = True
+
+    def process(self, primitive, args: tuple, params: dict):
+        """Interpret ``primitive(*args, **params)``: one value, or a list where it has several results."""
+        raise NotImplementedError
+
+    def concrete(self, tracer: Tracer):
+        """The array that `tracer` stands for, if this interpreter knows its value; else None."""
+        return None
+
+    def origin(self, tracer: Tracer) -> errors.Origin:
+        """Where `tracer` came from, for error messages."""
+        return errors.Origin(function=None, arguments=(), created=None)
+
+
+class Tracer(Array):
+    """A value that only its `trace` can interpret."""
+    __slots__ = ("aval", "trace")
+    aval: ShapedArray
+    trace: Trace
+
+    def __init__(self, aval: ShapedArray, trace: Trace):
+        self.aval, self.trace = aval, trace
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self.aval}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._known(errors.TracerBoolConversionError))
+
+    def __int__(self) -> int:
+        return int(self._known(errors.ConcretizationTypeError, "int()"))
+
+    def __float__(self) -> float:
+        return float(self._known(errors.ConcretizationTypeError, "float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._known(errors.ConcretizationTypeError, "complex()"))
+
+    def __index__(self) -> int:
+        return self._known(errors.TracerIntegerConversionError).__index__()
+
+    def item(self, *args):
+        return self._known(errors.ConcretizationTypeError, ".item()").item(*args)
+
+    def tolist(self):
+        return self._known(errors.ConcretizationTypeError, ".tolist()").tolist()
+
+    def __array__(self, dtype=None, copy=None):
+        return self._known(errors.TracerArrayConversionError).__array__(dtype, copy)
+
+    def __reduce__(self):
+        raise errors.ConcretizationTypeError(self, "pickling")
+
+    def _known(self, error, *facts):
+        if not self.trace.open:
+            raise errors.UnexpectedTracerError(self)
+        value = self.trace.concrete(self)
+        if value is None:
+            raise error(self, *facts)
+        return value
+
+
+class _State(threading.local):
+    """The interpreter that is current in this thread; outside every transformation, the eager one."""
+    trace: Trace = Trace()
+
+
+state = _State()
+
+
+def set_eager_trace(trace: Trace) -> None:
+    """Install the interpreter used where no other is current. Called once, by the `jit` room."""
+    _State.trace = trace
+
+
+def eager_trace() -> Trace:
+    return _State.trace
+
+
+@contextmanager
+def interpreting(trace: Trace):
+    """Make `trace` the current interpreter until the block ends."""
+    before = state.trace
+    state.trace = trace
+    try:
+        yield trace
+    finally:
+        state.trace = before

@@ -1,0 +1,81 @@
+"""Jaxpr -> StableHLO module text. Walks the equations; each primitive lowers itself."""
+from __future__ import annotations
+
+from calco import hlo
+from calco.ir import ClosedJaxpr, Jaxpr, Literal
+from calco.tracing import place_of
+
+
+class Lowering(hlo.Module):
+    """A module under construction, and what the rules of higher-order primitives ask of the walk."""
+    __slots__ = ("_places",)
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self._places: dict[tuple, str] = {}
+
+    def location(self, eqn) -> str:
+        """`` loc(#sN)`` for the source place of `eqn`, one alias for each instruction."""
+        code = eqn.code
+        if code is None:
+            return ""
+        key = (id(code), eqn.lasti)
+        found = self._places.get(key)
+        if found is None:
+            place = place_of(code, eqn.lasti)
+            file = place.file.replace("\\", "/").replace('"', "'")
+            text = f'"{file}":{place.line}:{place.column + 1}'
+            found = self._places[key] = f" loc({self.alias(text)})"
+        return found
+
+    def inline(self, block: hlo.Block, closed: ClosedJaxpr, operands: list[hlo.Value]) -> list[hlo.Value]:
+        """The equations of `closed` written into `block`; its constants must have been hoisted to operands."""
+        if closed.consts:
+            raise AssertionError("a program with constants reached the lowering walk")
+        return self.walk(block, closed.jaxpr, operands)
+
+    def function(self, closed: ClosedJaxpr, name: str) -> str:
+        """The name of the private function with the body `closed`; equal bodies are one function."""
+        found = self.cache.get(id(closed))
+        if found is None:
+            found = self.unique(name)
+            self.cache[id(closed)] = found
+            block = hlo.Block(self, arg_avals=closed.in_avals)
+            results = self.inline(block, closed, block.args)
+            self.add_function(found, block, results)
+        return found
+
+    def walk(self, block: hlo.Block, jaxpr: Jaxpr, operands: list[hlo.Value]) -> list[hlo.Value]:
+        """Lower the equations of `jaxpr`, whose constvars and invars have the values `operands`."""
+        env: dict[int, hlo.Value] = {}
+        for var, value in zip([*jaxpr.constvars, *jaxpr.invars], operands, strict=True):
+            env[id(var)] = value
+
+        def read(atom) -> hlo.Value:
+            if atom.__class__ is Literal:
+                return block.constant(atom.val, atom.aval)
+            return env[id(atom)]
+
+        outer = block.location
+        for eqn in jaxpr.eqns:
+            block.location = self.location(eqn)
+            values = [block.constant(v.val, v.aval) if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
+            outvars = eqn.outvars
+            primitive = eqn.primitive
+            if primitive.multiple_results:
+                outs = primitive.lower(block, [v.aval for v in outvars], *values, **eqn.params)
+                for var, value in zip(outvars, outs, strict=True):
+                    env[id(var)] = value
+            else:
+                env[id(outvars[0])] = primitive.lower(block, (outvars[0].aval,), *values, **eqn.params)
+        block.location = outer
+        return [read(v) for v in jaxpr.outvars]
+
+
+def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None) -> str:
+    """The text of a module whose ``@main`` takes the constvars of `jaxpr`, then its invars."""
+    module = Lowering(name)
+    block = hlo.Block(module, arg_avals=[v.aval for v in (*jaxpr.constvars, *jaxpr.invars)])
+    results = module.walk(block, jaxpr, block.args)
+    module.add_function("main", block, results, public=True, arg_attrs=arg_attrs)
+    return module.text()

@@ -1,0 +1,70 @@
+"""Source places: the first frame outside the package, resolved to file, line and text on demand."""
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+_getframe = sys._getframe
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Libraries that call back into ours between the user's line and the operation.
+_GO_BETWEENS = ("opt_einsum" + os.sep, "optree" + os.sep, "functools.py", "contextlib.py")
+_internal: dict[str, bool] = {}
+
+
+def _classify(filename: str) -> bool:
+    internal = filename.startswith(_PACKAGE) or any(part in filename for part in _GO_BETWEENS)
+    _internal[filename] = internal
+    return internal
+
+
+def user_frame(depth: int = 1) -> FrameType:
+    """The innermost frame that is not the library's."""
+    frame = _getframe(depth + 1)
+    while True:
+        filename = frame.f_code.co_filename
+        internal = _internal.get(filename)
+        if internal is None:
+            internal = _classify(filename)
+        if not internal:
+            return frame
+        outer = frame.f_back
+        if outer is None:
+            return frame
+        frame = outer
+
+
+class Place(NamedTuple):
+    """A position in source: ``file:line:column`` (line from 1, column from 0), the function, the text."""
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        """The source line, without indentation."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+def place_of(code: CodeType | None, lasti: int) -> Place | None:
+    """The position of instruction `lasti` of `code`; None for an equation no user line made."""
+    if code is None:
+        return None
+    line = end = code.co_firstlineno
+    column = end_column = 0
+    if lasti >= 0:
+        for i, (start, stop, left, right) in enumerate(code.co_positions()):
+            if i == lasti // 2:
+                line, end = start or line, stop or start or line
+                column, end_column = left or 0, right or 0
+                break
+    name = getattr(code, "co_qualname", code.co_name)
+    return Place(code.co_filename, line, column, end, end_column, name)

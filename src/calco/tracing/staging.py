@@ -1,0 +1,266 @@
+"""Python to jaxpr: an interpreter that records each operation as an equation."""
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.avals import ShapedArray, dtypes, python_aval, shaped
+from calco.core import Trace, Tracer, errors, state
+from calco.engine import DeviceArray
+from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from calco.tracing.source import place_of, user_frame
+
+_new = object.__new__
+
+
+class StagedTracer(Tracer):
+    """The value of an equation being recorded. It is also the variable of the finished jaxpr."""
+    __slots__ = ()
+
+
+class Capture(NamedTuple):
+    """A value that the function used and that is not one of its arguments.
+
+    Attributes
+    ----------
+    value : Array or numpy.ndarray or Tracer
+        The frozen value (a snapshot of a NumPy array), or a tracer of an enclosing trace.
+    source : object
+        The object that the function used; its identity is what makes two uses one capture.
+    var : variable
+        The constvar.
+    code, lasti
+        The instruction of the first use.
+    operand : int
+        Which operand of that operation it was.
+    """
+    value: object
+    source: object
+    var: StagedTracer
+    code: object
+    lasti: int
+    operand: int
+
+    @property
+    def place(self):
+        return place_of(self.code, self.lasti)
+
+
+class StagingTrace(Trace):
+    """Records operations. Values from outside become constants, one for each object."""
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "_by_id", "_jaxpr")
+
+    def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo()):
+        super().__init__(parent)
+        self.eqns: list[Eqn] | None = []
+        self.append = self.eqns.append
+        self.invars: list[StagedTracer] = []
+        self.captures: list[Capture] = []
+        self.where: tuple | None = None  # (code, lasti) to use instead of the caller's
+        self.debug = debug
+        self._by_id: dict[int, Capture] = {}
+        self._jaxpr: weakref.ref | None = None
+
+    # --- recording
+
+    def process(self, primitive, args, params):
+        ins = []
+        i = 0
+        for x in args:
+            ins.append(x if x.__class__ is StagedTracer and x.trace is self else self.read(x, i))
+            i += 1
+        out = primitive.type_of(tuple([x.aval for x in ins]), params)
+        return self.record(primitive, ins, params, out)
+
+    def record(self, primitive, ins: list, params: dict, out):
+        """Append an equation of known type; `ins` are atoms of this trace, `out` an aval or a list of them."""
+        where = self.where
+        if where is None:
+            frame = user_frame()
+            where = frame.f_code, frame.f_lasti
+        eqn = _new(Eqn)
+        eqn.primitive, eqn.invars, eqn.params = primitive, ins, params
+        eqn.code, eqn.lasti = where
+        if out.__class__ is ShapedArray:
+            tracer = _new(StagedTracer)
+            tracer.aval, tracer.trace = out, self
+            eqn.outvars = (tracer,)
+            self.append(eqn)
+            return tracer
+        results = [self.new_value(a) for a in out]
+        eqn.outvars = tuple(results)
+        self.append(eqn)
+        return results
+
+    def new_value(self, aval: ShapedArray) -> StagedTracer:
+        tracer = _new(StagedTracer)
+        tracer.aval, tracer.trace = aval, self
+        return tracer
+
+    def new_input(self, aval: ShapedArray) -> StagedTracer:
+        tracer = self.new_value(aval)
+        self.invars.append(tracer)
+        return tracer
+
+    # --- values from outside
+
+    def read(self, x, operand: int = 0):
+        """`x` as an atom of this trace: itself, a literal, or a constant."""
+        cls = x.__class__
+        if cls is StagedTracer and x.trace is self:
+            return x
+        if cls in (float, int, bool, complex):
+            return python_literal(x)
+        if isinstance(x, Literal):
+            return x
+        if isinstance(x, Tracer):
+            if not x.trace.open:
+                raise errors.UnexpectedTracerError(x)
+            return self.capture(x, operand)
+        if isinstance(x, np.generic):
+            return numpy_literal(x)
+        if isinstance(x, (np.ndarray, DeviceArray)):
+            return numpy_literal(np.asarray(x)[()], x) if x.ndim == 0 else self.capture(x, operand)
+        if hasattr(x, "__jax_array__"):
+            return self.read(x.__jax_array__(), operand)
+        raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
+
+    def capture(self, x, operand: int = 0, where: tuple | None = None, value=None) -> StagedTracer:
+        """The constant that stands for the object `x`."""
+        known = self._by_id.get(id(x))
+        if known is not None:
+            return known.var
+        if value is None:
+            value = snapshot(x)
+        if where is None:
+            where = self.where
+        if where is None:
+            frame = user_frame()
+            where = frame.f_code, frame.f_lasti
+        var = self.new_value(value.aval if isinstance(value, (Tracer, DeviceArray))
+                             else shaped(value.shape, dtypes.canonicalize(value.dtype)))
+        self._by_id[id(x)] = capture = Capture(value, x, var, *where, operand)
+        self.captures.append(capture)
+        return var
+
+    # --- the end
+
+    def finish(self, outvars: list) -> tuple[Jaxpr, list]:
+        """The jaxpr with these outputs and its constants. The trace is closed."""
+        jaxpr = Jaxpr([c.var for c in self.captures], self.invars, self.eqns, outvars, self.debug)
+        self._jaxpr = weakref.ref(jaxpr)
+        consts = [c.value for c in self.captures]
+        self.close()
+        return jaxpr, consts
+
+    def close(self) -> None:
+        """No operation can be recorded any more, and the trace holds no program (no reference cycle)."""
+        self.open = False
+        self.eqns = self.append = None
+        self.invars, self._by_id = [], {}
+
+    def origin(self, tracer) -> errors.Origin:
+        """Found by a search: nothing is kept for it while tracing."""
+        jaxpr = self._jaxpr() if self._jaxpr is not None else None
+        eqns = self.eqns if jaxpr is None else jaxpr.eqns
+        invars = self.invars if jaxpr is None else jaxpr.invars
+        names = dict(zip(map(id, invars), self.debug.arg_names))
+        for index, var in enumerate(invars):
+            names.setdefault(id(var), f"argument {index}")
+        found: list[str] = []
+        created, needed = None, {id(tracer)}
+        for eqn in reversed(eqns or ()):
+            if any(id(v) in needed for v in eqn.outvars):
+                if created is None:
+                    created = place_of(eqn.code, eqn.lasti)
+                needed.update(id(v) for v in eqn.invars)
+        for var in invars:
+            if id(var) in needed:
+                found.append(names[id(var)])
+        text = f"{created.file}:{created.line} ({created.text})" if created else None
+        return errors.Origin(self.debug.name, tuple(found), text)
+
+
+def python_literal(x) -> Literal:
+    """A Python number as a weakly typed literal."""
+    aval = python_aval(x.__class__)
+    return Literal(scalar(x, aval.dtype), aval)
+
+
+def numpy_literal(x, source=None) -> Literal:
+    """A NumPy scalar (or the value of a 0-d array) as a literal of its own dtype."""
+    aval = source.aval if isinstance(source, DeviceArray) else shaped((), dtypes.canonicalize(x.dtype))
+    return Literal(scalar(x, aval.dtype), aval)
+
+
+def scalar(x, dtype: np.dtype) -> np.generic:
+    """The number `x` as a NumPy scalar of `dtype`; an int that does not fit is an error."""
+    if x.__class__ is float and not -3e38 < x < 3e38:
+        with np.errstate(over="ignore"):
+            return np.asarray(x).astype(dtype)[()]
+    try:
+        return dtype.type(x)
+    except OverflowError:
+        raise OverflowError(f"Python int {x} is out of range for {dtype.name}; enable x64 or use a float") from None
+    except (TypeError, ValueError):
+        return np.asarray(x).astype(dtype)[()]
+
+
+def snapshot(x):
+    """`x` itself if it cannot change, else a private copy of its value now."""
+    if isinstance(x, (Tracer, DeviceArray)):
+        return x
+    copy = np.array(x, dtype=dtypes.canonicalize(x.dtype), order="C", copy=True)
+    copy.flags.writeable = False
+    return copy
+
+
+# --- from a function to a jaxpr ------------------------------------------------------------
+
+class Staged(NamedTuple):
+    """What staging gives: the program, the values of its constants, and each capture."""
+    jaxpr: Jaxpr
+    consts: list
+    captures: list[Capture]
+
+    @property
+    def closed(self) -> ClosedJaxpr:
+        return ClosedJaxpr(self.jaxpr, self.consts)
+
+
+def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = DebugInfo(),
+          where: tuple | None = None) -> Staged:
+    """Run `function` once on tracers of these types and record what it does.
+
+    Parameters
+    ----------
+    function : callable
+        ``(*tracers) -> sequence of values``, flat.
+    avals : sequence of ShapedArray
+        The types of the inputs.
+    where : (code, lasti), optional
+        A source place to give to all equations instead of the line that ran them.
+    """
+    before = state.trace
+    trace = StagingTrace(before, debug)
+    trace.where = where
+    inputs = [trace.new_input(a) for a in avals]
+    # Each equation is a few objects that live on: the cyclic collector would look at all of them
+    # again and again, and there is nothing to collect.
+    collecting = gc.isenabled()
+    gc.disable()
+    state.trace = trace
+    try:
+        outs = function(*inputs)
+        outvars = [trace.read(x, i) for i, x in enumerate(outs)]
+        jaxpr, consts = trace.finish(outvars)
+        return Staged(jaxpr, consts, trace.captures)
+    finally:
+        state.trace = before
+        trace.close()
+        if collecting:
+            gc.enable()
