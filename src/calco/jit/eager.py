@@ -48,6 +48,15 @@ class EagerTrace(Trace):
         outs = executable(arrays)
         return outs if primitive.multiple_results else outs[0]
 
+    def apply(self, program, args):
+        """Run a recorded program as one executable."""
+        arrays = [x if x.__class__ is DeviceArray else as_array(x) for x in (*program.consts, *args)]
+        executable = program.executable
+        if executable is None:
+            executable = Executable(lower_module(program.jaxpr, program.name), program.jaxpr.out_avals)
+            program.executable = executable
+        return executable(arrays)
+
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)
         outs = out if primitive.multiple_results else [out]

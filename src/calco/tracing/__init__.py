@@ -1,4 +1,5 @@
 """Python to jaxpr: staging, source lines, captures."""
+from calco.tracing.composite import Program, clear_plans, composite
 from calco.tracing.source import Place, place_of, user_frame
 from calco.tracing.staging import (
     Capture,
@@ -12,5 +13,6 @@ from calco.tracing.staging import (
     stage,
 )
 
-__all__ = ["Capture", "Place", "Staged", "StagedTracer", "StagingTrace", "numpy_literal", "place_of",
+__all__ = ["Capture", "Place", "Program", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite",
+           "numpy_literal", "place_of",
            "python_literal", "scalar", "snapshot", "stage", "user_frame"]

@@ -96,6 +96,35 @@ class StagingTrace(Trace):
         self.append(eqn)
         return results
 
+    def apply(self, program, args: list) -> list:
+        """Replay a recorded program: its equations are appended with the caller's source place."""
+        where = self.where
+        if where is None:
+            frame = user_frame()
+            where = frame.f_code, frame.f_lasti
+        code, lasti = where
+        slots = [x if x.__class__ is StagedTracer and x.trace is self else self.read(x)
+                 for x in (*program.consts, *args)]
+        for primitive, operands, params, out, is_convert in program.steps:
+            ins = [slots[i] if i.__class__ is int else i for i in operands]
+            if is_convert and ins[0].__class__ is Literal:
+                slots.append(Literal(scalar(ins[0].val, out.dtype), out))  # a number converts at once
+                continue
+            eqn = _new(Eqn)
+            eqn.primitive, eqn.invars, eqn.params = primitive, ins, params
+            eqn.code, eqn.lasti = code, lasti
+            if out.__class__ is ShapedArray:
+                tracer = _new(StagedTracer)
+                tracer.aval, tracer.trace = out, self
+                eqn.outvars = (tracer,)
+                slots.append(tracer)
+            else:
+                results = [self.new_value(a) for a in out]
+                eqn.outvars = tuple(results)
+                slots.extend(results)
+            self.append(eqn)
+        return [slots[i] if i.__class__ is int else i for i in program.results]
+
     def new_value(self, aval: ShapedArray) -> StagedTracer:
         tracer = _new(StagedTracer)
         tracer.aval, tracer.trace = aval, self

@@ -1,0 +1,3 @@
+from calco.tracing import composite
+
+__all__ = ["composite"]

@@ -1,0 +1,247 @@
+"""Operators and the functions behind them: NumPy's promotion and broadcasting over the strict primitives.
+
+Recording an operation on two tracers of the trace that is current is the hot path of tracing, so each
+function is generated with it written out: one dictionary look-up from the operand types to the result
+type, one equation, one tracer.
+"""
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from calco.avals import dtypes, options, shaped
+from calco.avals.shaped import ShapedArray
+from calco.core import Array, Primitive, state
+from calco.ir import Eqn, Literal
+from calco.ops.structure import (
+    PYTHON_NUMBERS,
+    aval_of,
+    broadcast_in_dim,
+    convert_element_type,
+)
+from calco.tracing import StagedTracer, scalar
+
+_BINARY = '''
+def {name}(x, y):
+    if x.__class__ is StagedTracer:
+        trace = x.trace
+        if trace is state.trace:
+            if y.__class__ is StagedTracer:
+                out = fast.get((x.aval, y.aval)) if y.trace is trace else None
+            else:
+                out = scalars.get((x.aval, y.__class__))
+                if out is not None:
+                    out, dtype, aval = out
+                    literal = new(Literal)
+                    literal.val, literal.aval = scalar(y, dtype), aval
+                    y = literal
+            if out is not None:
+                eqn = new(Eqn)
+                eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
+                if trace.where is None:
+                    frame = getframe(1)
+                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
+                else:
+                    eqn.code, eqn.lasti = trace.where
+                tracer = new(StagedTracer)
+                tracer.aval, tracer.trace = out, trace
+                eqn.outvars = (tracer,)
+                trace.append(eqn)
+                return tracer
+    return slow({order})
+'''
+_UNARY = '''
+def {name}(x, /):
+    if x.__class__ is StagedTracer:
+        trace = x.trace
+        if trace is state.trace:
+            out = fast.get(x.aval)
+            if out is not None:
+                eqn = new(Eqn)
+                eqn.primitive, eqn.invars, eqn.params = primitive, [x], no_params
+                if trace.where is None:
+                    frame = getframe(1)
+                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
+                else:
+                    eqn.code, eqn.lasti = trace.where
+                tracer = new(StagedTracer)
+                tracer.aval, tracer.trace = out, trace
+                eqn.outvars = (tracer,)
+                trace.append(eqn)
+                return tracer
+    return slow(x)
+'''
+_NO_PARAMS: dict = {}
+_RECOGNISED = (Array, np.ndarray, np.generic, *PYTHON_NUMBERS)
+
+
+def _generate(template: str, name: str, order: str, **scope) -> Callable:
+    scope.update(StagedTracer=StagedTracer, Literal=Literal, Eqn=Eqn, state=state, new=object.__new__,
+                 scalar=scalar, no_params=_NO_PARAMS, getframe=sys._getframe)
+    exec(compile(template.format(name=name, order=order), __file__, "exec"), scope)
+    return scope[name]
+
+
+# --- promotion ----------------------------------------------------------------------------
+
+def promote_dtypes(*args, inexact: bool = False):
+    """The arguments converted to their common dtype (a floating one with `inexact`)."""
+    avals = [aval_of(x) for x in args]
+    dtype, weak = common_dtype(avals, inexact)
+    return [convert(x, a, dtype, weak) for x, a in zip(args, avals)]
+
+
+def common_dtype(avals, inexact: bool = False) -> tuple[np.dtype, bool]:
+    dtype, weak = dtypes.promote(*[(a.dtype, a.weak_type) for a in avals])
+    return (dtypes.to_inexact(dtype) if inexact else dtype), weak
+
+
+def convert(x, aval: ShapedArray, dtype: np.dtype, weak: bool):
+    """`x` of type `aval` with another dtype; a Python number becomes a literal of it."""
+    if x.__class__ in PYTHON_NUMBERS:
+        return Literal(scalar(x, dtype), shaped((), dtype, weak))
+    if aval.dtype is dtype and aval.weak_type == weak:
+        return x
+    return convert_element_type(x, dtype, weak)
+
+
+def promote_shapes(name: str, *args):
+    """Non-scalar arguments with leading dimensions of size 1 added, so that their ranks are equal."""
+    ranks = {len(s) for x in args if (s := aval_of(x).shape)}
+    if len(ranks) <= 1:
+        return list(args)
+    rank = max(ranks)
+    _check_rank_promotion(name, args)
+    return [to_rank(x, rank) for x in args]
+
+
+def to_rank(x, rank: int):
+    """`x` with leading dimensions of size 1 up to `rank`; scalars stay."""
+    shape = aval_of(x).shape
+    if not shape or len(shape) == rank:
+        return x
+    new = rank - len(shape)
+    return broadcast_in_dim(x, (1,) * new + shape, tuple(range(new, rank)))
+
+
+def _check_rank_promotion(name: str, args) -> None:
+    setting = options.thread.current.numpy_rank_promotion
+    if setting != "allow":
+        shapes = ", ".join(str(aval_of(x).shape) for x in args)
+        message = (f"{name} promotes ranks of operands with shapes {shapes}, and numpy_rank_promotion is "
+                   f"'{setting}'; broadcast explicitly")
+        if setting == "raise":
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=5)
+
+
+# --- the two factories ----------------------------------------------------------------------
+
+def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, on_bool: Primitive | None = None,
+                     numeric: bool = False, doc: str = "") -> Callable:
+    """NumPy's binary function over `primitive`.
+
+    Parameters
+    ----------
+    inexact : bool
+        Whether integers are converted to floats first (true division, arctan2).
+    on_bool : Primitive, optional
+        What to do on two bools instead.
+    numeric : bool
+        Whether bools are converted to int32 first.
+
+    Returns
+    -------
+    callable
+        With the attributes `slow`, `fast`, `scalars`, `primitive`, `inexact` that `reflected` and `operator` use.
+    """
+    fast: dict = {}
+    scalars: dict = {}
+
+    def slow(x, y, /):
+        xa, ya = aval_of(x), aval_of(y)
+        dtype, weak = common_dtype((xa, ya), inexact)
+        chosen = primitive
+        if dtype is dtypes.bool_:
+            if on_bool is not None:
+                chosen = on_bool
+            elif numeric:
+                dtype = dtypes.int32
+        a, b = convert(x, xa, dtype, weak), convert(y, ya, dtype, weak)
+        if xa.shape and ya.shape and xa.ndim != ya.ndim:
+            a, b = promote_shapes(name, a, b)
+        elif chosen is primitive:
+            _remember(x, y, xa, ya, a, b)
+        return chosen.bind(a, b)
+
+    def _remember(x, y, xa, ya, a, b):
+        if a is x and b is y:
+            if xa.strong is ya.strong or not xa.weak_type and not ya.weak_type:
+                fast[xa, ya] = primitive.type_of((xa, ya), _NO_PARAMS)
+        elif a is x and y.__class__ in PYTHON_NUMBERS and not xa.weak_type:
+            literal = aval_of(b)
+            scalars[xa, y.__class__] = primitive.type_of((xa, literal), _NO_PARAMS), literal.dtype, literal
+
+    function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, primitive=primitive, slow=slow)
+    function.__doc__ = doc
+    function.slow, function.fast, function.scalars = slow, fast, scalars
+    function.primitive, function.inexact = primitive, inexact
+    return function
+
+
+def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, numeric: bool = False,
+                    doc: str = "") -> Callable:
+    """NumPy's unary function over `primitive`; `inexact` converts integers to floats first."""
+    fast: dict = {}
+
+    def slow(x, /):
+        aval = aval_of(x)
+        dtype, weak = aval.dtype, aval.weak_type
+        if inexact:
+            dtype = dtypes.to_inexact(dtype)
+        elif numeric and dtype is dtypes.bool_:
+            dtype = dtypes.int32
+        a = convert(x, aval, dtype, weak)
+        if a is x:
+            fast[aval] = primitive.type_of((aval,), _NO_PARAMS)
+        return primitive.bind(a)
+
+    function = _generate(_UNARY, name, "x", fast=fast, primitive=primitive, slow=slow)
+    function.__doc__ = doc
+    function.primitive = primitive
+    return function
+
+
+def operator(function: Callable, name: str) -> Callable:
+    """The method ``x.__name__(y)`` of a function made by `promoting_binary`."""
+    def slow(x, y):
+        if not isinstance(y, _RECOGNISED) and not hasattr(y, "__jax_array__"):
+            return NotImplemented
+        return function.slow(x, y)
+    return _generate(_BINARY, name, "x, y", fast=function.fast, scalars=function.scalars,
+                     primitive=function.primitive, slow=slow)
+
+
+def reflected(function: Callable, name: str) -> Callable:
+    """The method ``x.__rname__(y)``, which computes ``y name x``; `y` is not a calco value."""
+    scalars: dict = {}
+
+    def slow(y, x):
+        if not isinstance(y, _RECOGNISED) and not hasattr(y, "__jax_array__"):
+            return NotImplemented
+        aval = aval_of(x)
+        if y.__class__ in PYTHON_NUMBERS and not aval.weak_type:
+            _remember(y, aval)
+        return function.slow(y, x)
+
+    def _remember(y, aval):
+        number = aval_of(y)
+        if common_dtype((number, aval), function.inexact) == (aval.dtype, False) and aval.dtype is not dtypes.bool_:
+            literal = shaped((), aval.dtype)
+            out = function.primitive.type_of((literal, aval), _NO_PARAMS)
+            scalars[aval, y.__class__] = out, aval.dtype, literal
+
+    return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, primitive=function.primitive, slow=slow)

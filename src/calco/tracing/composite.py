@@ -1,0 +1,225 @@
+"""Door functions made of several operations: traced once per signature, then replayed.
+
+``@composite`` remembers the program of a pure function per types of its arrays and values of its
+static arguments. Inside a trace the equations are replayed (the Python body does not run again);
+eagerly the whole program is one compiled executable.
+"""
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
+from calco.core import Array, state
+from calco.ir import DebugInfo, Jaxpr, Literal
+from calco.tracing.source import user_frame
+from calco.tracing.staging import stage
+
+_LIMIT = 4096  # plans kept per function
+_NUMBERS = (float, int, bool, complex)
+_all_plans: weakref.WeakSet = weakref.WeakSet()
+
+
+class Program:
+    """A recorded program as steps over numbered slots, quick to replay.
+
+    Attributes
+    ----------
+    jaxpr : Jaxpr
+    consts : list
+    steps : list of (primitive, operands, params, out, is_convert)
+        An operand is a slot number or a `Literal`; `out` is an aval or a list of them.
+    results : list of int or Literal
+    """
+    __slots__ = ("jaxpr", "consts", "steps", "results", "name", "executable", "__weakref__")
+
+    def __init__(self, jaxpr: Jaxpr, consts: list):
+        self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
+        self.executable = None  # set by the eager interpreter
+        slots = {id(v): i for i, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
+        number = lambda v: v if v.__class__ is Literal else slots[id(v)]  # noqa: E731
+        self.steps = []
+        for eqn in jaxpr.eqns:
+            operands = [number(v) for v in eqn.invars]
+            multiple = eqn.primitive.multiple_results
+            out = [v.aval for v in eqn.outvars] if multiple else eqn.outvars[0].aval
+            self.steps.append((eqn.primitive, operands, eqn.params, out,
+                               eqn.primitive.name == "convert_element_type"))
+            for v in eqn.outvars:
+                slots[id(v)] = len(slots)
+        self.results = [number(v) for v in jaxpr.outvars]
+
+
+class _Plans(dict):
+    """The programs of one composite function, by signature."""
+    __slots__ = ("__weakref__",)
+    __hash__ = object.__hash__
+
+
+def clear_plans() -> None:
+    """Forget every recorded program."""
+    for plans in _all_plans:
+        plans.clear()
+
+
+def _key(x, leaves: list):
+    """The part of a signature that `x` makes; its arrays are appended to `leaves`."""
+    if isinstance(x, Array):
+        leaves.append(x)
+        return x.aval
+    cls = x.__class__
+    if cls in _NUMBERS:
+        leaves.append(x)
+        return cls
+    if x is None:
+        return None
+    if cls is list or cls is tuple:
+        return (cls, *[_key(v, leaves) for v in x])
+    if isinstance(x, (np.ndarray, np.generic)):
+        leaves.append(x)
+        return shaped(x.shape, dtypes.canonicalize(x.dtype))
+    if hasattr(x, "__jax_array__"):
+        return _key(x.__jax_array__(), leaves)
+    if isinstance(x, (int, float, complex)):
+        return _key(next(t for t in (bool, int, float, complex) if isinstance(x, t))(x), leaves)
+    raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
+
+
+def _rebuild(key, avals: list):
+    """The types of the arrays in `key`, in order."""
+    if isinstance(key, ShapedArray):
+        avals.append(key)
+    elif key in _NUMBERS:
+        avals.append(python_aval(key))
+    elif key is not None:
+        for part in key[1:]:
+            _rebuild(part, avals)
+
+
+def _replace(key, tracers):
+    """The argument that `key` stands for, with tracers for its arrays."""
+    if key is None:
+        return None
+    if isinstance(key, tuple):
+        return key[0](_replace(part, tracers) for part in key[1:])
+    return next(tracers)
+
+
+def freeze(x):
+    """A static value in hashable form: lists become tuples."""
+    if isinstance(x, list):
+        return tuple([freeze(v) for v in x])
+    return x
+
+
+def composite(function: Callable | None = None, *, static: tuple[str, ...] = ()):
+    """Make `function` (arrays and static values to a tree of arrays) a replayed, compiled unit.
+
+    Parameters
+    ----------
+    function : callable
+        Pure. Its parameters are arrays (or lists of arrays, Python numbers, None), but for those in
+        `static`, which must be hashable (lists are made tuples).
+    static : tuple of str
+        Names of the parameters that are Python values.
+    """
+    if function is None:
+        return lambda f: composite(f, static=static)
+    plans = _Plans()
+    _all_plans.add(plans)
+    name = function.__name__
+
+    def make(key, statics):
+        treedefs = []
+
+        def flat(*tracers):
+            feed = iter(tracers)
+            out, treedef = trees.flatten(call(function, [_replace(k, feed) for k in key], statics))
+            treedefs.append(treedef)
+            return out
+
+        avals: list = []
+        for part in key:
+            _rebuild(part, avals)
+        frame = user_frame(2)
+        staged = stage(flat, avals, DebugInfo(name), where=(frame.f_code, frame.f_lasti))
+        single = treedefs[0] == _LEAF
+        return Program(staged.jaxpr, staged.consts), None if single else treedefs[0]
+
+    def run(arrays, statics):
+        leaves: list = []
+        key = tuple([_key(x, leaves) for x in arrays])
+        full = (key, statics, options.thread.current)
+        try:
+            plan = plans.get(full)
+        except TypeError:
+            statics = freeze_all(name, statics)
+            full = (key, statics, options.thread.current)
+            plan = plans.get(full)
+        if plan is None:
+            plan = make(key, statics)
+            if len(plans) >= _LIMIT:
+                plans.clear()
+            plans[full] = plan
+        program, treedef = plan
+        outs = state.trace.apply(program, leaves)
+        return outs[0] if treedef is None else treedef.unflatten(outs)
+
+    wrapper, call = _wrapper(function, static, run)
+    return wrapper
+
+
+_LEAF = trees.structure(0)
+
+
+def freeze_all(name: str, statics: tuple) -> tuple:
+    """Hashable forms of static values, or an error that names the function."""
+    frozen = tuple([freeze(x) for x in statics])
+    for x in frozen:
+        if not trees.hashable(x):
+            raise TypeError(f"{name}: expected a hashable static value, got {x!r} of type {type(x).__name__}")
+    return frozen
+
+
+def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
+    """A function with the signature of `function` that sorts its arguments into arrays and statics."""
+    parameters = list(inspect.signature(function).parameters.values())
+    unknown = set(static) - {p.name for p in parameters}
+    if unknown:
+        raise TypeError(f"composite {function.__name__}: no parameters named {sorted(unknown)}")
+    scope = {"_run": run, "_function": function}
+    shown, starred = [], False
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        if p.kind is p.VAR_POSITIONAL:
+            shown.append(f"*{p.name}")
+            starred = True
+        elif p.default is p.empty:
+            shown.append(p.name)
+        else:
+            scope[f"_default_{p.name}"] = p.default
+            shown.append(f"{p.name}=_default_{p.name}")
+        if p.kind is p.POSITIONAL_ONLY and (len(shown) == len(parameters) or
+                                            parameters[len(shown)].kind is not p.POSITIONAL_ONLY):
+            shown.append("/")
+    arrays = [p.name for p in parameters if p.name not in static]
+    statics = [p.name for p in parameters if p.name in static]
+    passed = ", ".join(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else f"{p.name}={p.name}"
+                       if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
+    pack = lambda names: f"({''.join(n + ', ' for n in names)})"  # noqa: E731
+    source = (f"def {function.__name__}({', '.join(shown)}):\n"
+              f"    return _run({pack(arrays)}, {pack(statics)})\n"
+              f"def _call(_f, _arrays, _statics):\n"
+              f"    {pack(arrays)} = _arrays\n    {pack(statics)} = _statics\n"
+              f"    return _f({passed})\n").replace("    () = _arrays\n", "").replace("    () = _statics\n", "")
+    exec(compile(source, __file__, "exec"), scope)
+    wrapper = scope[function.__name__]
+    for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
+        setattr(wrapper, attribute, getattr(function, attribute))
+    wrapper.__wrapped__ = function
+    return wrapper, scope["_call"]
