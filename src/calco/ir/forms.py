@@ -1,0 +1,62 @@
+"""Where the printed form of an equation differs from its parameters, and how the parser undoes it.
+
+Most parameters are printed as they are. A few say nothing in almost every program, and JAX does not
+print them then; `HIDDEN` lists those. JAX leaves out more (what the types tell) and prints some that
+calco has not got; `pretty_print(jax=True)` does too. The parser reads both forms.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calco.avals import ShapedArray
+
+# primitive -> {parameter: value}: not printed when it has this value, and this value when not printed.
+HIDDEN: dict[str, dict[str, object]] = {
+    "dot_general": {"precision": None, "preferred_element_type": None},
+}
+# The same, in JAX's form only.
+HIDDEN_IN_JAX: dict[str, dict[str, object]] = {
+    "broadcast_in_dim": {"broadcast_dimensions": ()},
+}
+# primitive -> the parameter that is the shape of the result; not printed in JAX's form.
+RESULT_SHAPE = {"broadcast_in_dim": "shape"}
+# primitive -> parameters that JAX has and calco does not, with the value that means nothing.
+ONLY_IN_JAX: dict[str, dict[str, object]] = {
+    **{name: {"sharding": None} for name in ("iota", "reshape")},
+    **{name: {"out_sharding": None} for name in ("reduce_sum", "rng_bit_generator", "conv_general_dilated")},
+}
+# Parameters whose innermost tuples are printed in square brackets.
+BRACKETED = {("dot_general", "dimension_numbers")}
+# Operations whose program continues the caller's: its variables are printed under the caller's names.
+CALLS = {"jit"}
+
+
+def _hides(table: dict, name: str, key: str, value) -> bool:
+    hidden = table.get(name)
+    if hidden is None or key not in hidden:
+        return False
+    default = hidden[key]
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def shown(name: str, params: dict, jax: bool = False) -> list[tuple[str, object]]:
+    """The parameters of an equation to print: `name` first, the others by name."""
+    kept = {k: v for k, v in params.items() if not _hides(HIDDEN, name, k, v)}
+    if jax:
+        kept = {k: v for k, v in kept.items()
+                if not _hides(HIDDEN_IN_JAX, name, k, v) and RESULT_SHAPE.get(name) != k}
+        kept = {**ONLY_IN_JAX.get(name, {}), **kept}
+    return sorted(kept.items(), key=lambda item: (item[0] != "name", item[0]))
+
+
+def restored(name: str, params: dict, out_avals: Sequence[ShapedArray]) -> dict:
+    """The parameters of an equation from the printed ones."""
+    nothing = ONLY_IN_JAX.get(name, {})
+    params = {k: v for k, v in params.items() if not (k in nothing and v is nothing[k])}
+    for table in (HIDDEN, HIDDEN_IN_JAX):
+        for key, default in table.get(name, {}).items():
+            params.setdefault(key, default)
+    key = RESULT_SHAPE.get(name)
+    if key is not None and out_avals:
+        params.setdefault(key, out_avals[0].shape)
+    return params

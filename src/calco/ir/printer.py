@@ -1,0 +1,364 @@
+"""The printed form of a program: JAX's. `parser` reads it back.
+
+Letters are given in the order of printing, across the whole text; a program inside a parameter is a
+scope of its own. A program that stands in several places, or is long, is printed before the others, as
+``let name = {...} in``.
+"""
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from calco.avals import ShapedArray, dtypes
+from calco.ir import forms
+from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, join, render
+from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
+
+_BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
+_ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+# A program in a parameter that has more equations is printed apart.
+_INLINE_EQUATIONS = 10
+# Letters that would read as numbers.
+_NOT_LETTERS = {"nan", "inf"}
+
+
+def letters() -> Iterator[str]:
+    """``a, b, ..., z, ba, bb, ...``: numbers in base 26."""
+    for number in itertools.count():
+        text = ""
+        while True:
+            number, digit = divmod(number, 26)
+            text = chr(ord("a") + digit) + text
+            if not number:
+                break
+        if text not in _NOT_LETTERS:
+            yield text
+
+
+def literal_text(literal: Literal) -> str:
+    """``2.0:f32[]``."""
+    value = literal.val
+    return f"{value.item() if isinstance(value, (np.generic, np.ndarray)) else value}:{literal.aval.short}"
+
+
+def programs_in(value) -> Iterator[Jaxpr | ClosedJaxpr]:
+    """The programs in a parameter's value, in the order in which they are printed."""
+    if isinstance(value, (ClosedJaxpr, Jaxpr)):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from programs_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from programs_in(getattr(value, field.name))
+
+
+def record_fields(value) -> list[tuple[str, object]] | None:
+    """The fields of a named tuple or a dataclass, None for anything else."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
+    return None
+
+
+def _identity(program: Jaxpr | ClosedJaxpr) -> int:
+    """What makes two occurrences one program: the jaxpr, and the constants if it has any."""
+    if isinstance(program, ClosedJaxpr) and not program.jaxpr.constvars:
+        return id(program.jaxpr)
+    return id(program)
+
+
+def _open(program: Jaxpr | ClosedJaxpr) -> Jaxpr:
+    return program.jaxpr if isinstance(program, ClosedJaxpr) else program
+
+
+class Shared:
+    """The programs to print apart from where they stand in `program`, outermost first, and their names."""
+
+    def __init__(self, program: Jaxpr | ClosedJaxpr):
+        counts: Counter[int] = Counter()
+        found: dict[int, tuple[str, Jaxpr | ClosedJaxpr]] = {}
+        inside: dict[int, list[int]] = {_identity(program): []}
+        todo = deque([program])
+        while todo:
+            outer = todo.popleft()
+            for eqn in _open(outer).eqns:
+                for _, value in forms.shown(eqn.primitive.name, eqn.params):
+                    for inner in programs_in(value):
+                        key = _identity(inner)
+                        counts[key] += 1
+                        inside[_identity(outer)].append(key)
+                        if key not in found:
+                            found[key] = eqn.params.get("name", "jaxpr"), inner
+                            inside[key] = []
+                            todo.append(inner)
+        # What stands in a program that is used twice is used twice.
+        twice = [key for key, count in counts.items() if count > 1]
+        for key in twice:
+            twice += [k for k in inside[key] if counts[k] == 1]
+            counts.update(dict.fromkeys(inside[key], 1))
+        self.names: dict[int, str] = {}
+        self.programs: list[tuple[str, Jaxpr | ClosedJaxpr]] = []
+        self.words: set[str] = set()
+        for key, (hint, inner) in found.items():
+            if counts[key] > 1 or len(_open(inner).eqns) > _INLINE_EQUATIONS:
+                self.names[key] = _distinct(_word(hint), self.words)
+                self.programs.append((self.names[key], inner))
+
+
+def _word(hint) -> str:
+    word = re.sub(r"\W", "_", hint.replace("<", "").replace(">", "")) if isinstance(hint, str) else ""
+    return word if word.isidentifier() else "jaxpr"
+
+
+def _distinct(word: str, taken: set[str]) -> str:
+    name = word
+    for number in itertools.count(1):
+        if name not in taken:
+            taken.add(name)
+            return name
+        name = f"{word}{number}"
+
+
+class Scope:
+    """The names of the variables of one program; `used` holds the ids of those that are read."""
+    __slots__ = ("names", "used")
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.names: dict[int, str] = {}
+        self.used = {id(v) for eqn in jaxpr.eqns for v in eqn.invars}
+        self.used.update([id(v) for v in jaxpr.outvars])
+
+
+class Writer:
+    """Makes the documents of one printed text."""
+
+    def __init__(self, program: Jaxpr | ClosedJaxpr, where: Callable[[Eqn], str | None] | None = None,
+                 arg_names: bool = False, jax: bool = False):
+        self.where, self.arg_names, self.jax = where, arg_names, jax
+        self.shared = Shared(program)
+        self.top = program
+        self.taken: set[str] = set(self.shared.words)
+        self.letters = letters()
+
+    # --- names
+
+    def fresh(self) -> str:
+        name = next(self.letters)
+        while name in self.taken:
+            name = next(self.letters)
+        return name
+
+    def name(self, scope: Scope, atom) -> str:
+        if atom.__class__ is Literal:
+            return literal_text(atom)
+        name = scope.names.get(id(atom))
+        if name is None:
+            name = scope.names[id(atom)] = self.fresh()
+        return name
+
+    def name_arguments(self, scope: Scope, jaxpr: Jaxpr) -> None:
+        """Call the inputs what the source calls them, where that is a word nothing else is called."""
+        if len(jaxpr.debug.arg_names) != len(jaxpr.invars):
+            return
+        for var, path in zip(jaxpr.invars, jaxpr.debug.arg_names):
+            word = re.sub(r"\[['\"]?", ".", path or "").replace("']", "").replace('"]', "").replace("]", "")
+            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_LETTERS and id(var) not in scope.names:
+                scope.names[id(var)] = word
+                self.taken.add(word)
+
+    def continue_names(self, eqn: Eqn, outer: Scope, jaxpr: Jaxpr) -> Scope:
+        """The scope of a called program, in which inputs and outputs have the caller's names."""
+        inner = Scope(jaxpr)
+        given: set[str] = set()
+        for var, operand in zip(jaxpr.invars, eqn.invars):
+            if operand.__class__ is not Literal and id(var) not in inner.names:
+                name = self.name(outer, operand)
+                if name not in given:
+                    inner.names[id(var)] = name
+                    given.add(name)
+        for var, result in zip(jaxpr.outvars, eqn.outvars):
+            if var.__class__ is Literal or id(var) in inner.names:
+                continue
+            if id(result) in outer.used:
+                inner.names[id(var)] = self.name(outer, result)
+            elif self.jax:
+                inner.names[id(var)] = "_"
+        return inner
+
+    # --- programs
+
+    def text(self, width: int) -> str:
+        if self.arg_names:
+            for path in _open(self.top).debug.arg_names:
+                # Constants are named first, and must not take the name of an argument.
+                if _ARGUMENT.fullmatch(path or ""):
+                    self.taken.add(path)
+        parts = []
+        for name, program in self.shared.programs:
+            jaxpr = _open(program)
+            parts.append(render(Group([f"let {name} = ", self.program(jaxpr, Scope(jaxpr)), " in"]), width))
+        jaxpr = _open(self.top)
+        scope = Scope(jaxpr)
+        parts.append(render(self.program(jaxpr, scope), width))
+        return "\n".join(parts)
+
+    def program(self, jaxpr: Jaxpr, scope: Scope) -> Group:
+        head = ["{ lambda ", self.binders(scope, jaxpr.constvars), "; ", self.binders(scope, jaxpr.invars), ". let"]
+        body = Nest([SPACE, *join([SEMICOLON], [self.equation(eqn, scope) for eqn in jaxpr.eqns])])
+        outs = [self.name(scope, v) for v in jaxpr.outvars]
+        tail = [f"{outs[0]},"] if len(outs) == 1 else [Nest([Group(join([",", SOFT_SPACE], [[o] for o in outs]))])]
+        return Group([Nest([*head, body, SPACE, "in (", *tail, ")"]), " }"])
+
+    def binders(self, scope: Scope, variables) -> Nest:
+        return Nest([Group(join([SOFT_SPACE], [[f"{self.name(scope, v)}:{v.aval.short}"] for v in variables]))])
+
+    # --- equations
+
+    def equation(self, eqn: Eqn, scope: Scope) -> list:
+        parts = []
+        if self.where is not None and (place := self.where(eqn)):
+            parts.append(Note(place))
+        scopes = {}
+        if eqn.primitive.name in forms.CALLS:
+            for program in programs_in(tuple(eqn.params.values())):
+                if _identity(program) not in self.shared.names:
+                    scopes[_identity(program)] = self.continue_names(eqn, scope, _open(program))
+        if eqn.outvars:
+            outs = [[f"{self.name(scope, v) if id(v) in scope.used else '_'}:{v.aval.short}"] for v in eqn.outvars]
+            parts += [Nest([Group(join([SOFT_SPACE], outs))]), " = "]
+        parts.append(eqn.primitive.name)
+        pairs = [[f"{key}=", *self.parameter(eqn, key, value, scopes)]
+                 for key, value in forms.shown(eqn.primitive.name, eqn.params, self.jax)]
+        if pairs:
+            parts.append(Group([Nest(["[", NOTHING, *join([SPACE], pairs)]), NOTHING, "]"]))
+        operands = [[self.name(scope, v)] for v in eqn.invars]
+        return [*parts, " ", Nest([Group(join([SOFT_SPACE], operands))])]
+
+    def parameter(self, eqn: Eqn, key: str, value, scopes: dict[int, Scope]) -> list:
+        if key == "name" and isinstance(value, str):
+            return [value if _BARE_NAME.fullmatch(value) else repr(value)]
+        bracketed = (eqn.primitive.name, key) in forms.BRACKETED
+        return self.value(value, scopes, bracketed)
+
+    def value(self, value, scopes: dict[int, Scope], bracketed: bool = False) -> list:
+        """The parts of a parameter's value."""
+        if isinstance(value, (Jaxpr, ClosedJaxpr)):
+            name = self.shared.names.get(_identity(value))
+            jaxpr = _open(value)
+            return [name or self.program(jaxpr, scopes.get(_identity(value)) or Scope(jaxpr))]
+        fields = record_fields(value)
+        if fields is not None:
+            items = [[f"{k}=", *self.value(v, scopes)] for k, v in fields]
+            return [f"{type(value).__name__}(", *join([", "], items), ")"]
+        if isinstance(value, tuple):
+            items = [self.value(v, scopes, bracketed) for v in value]
+            if value and all(isinstance(v, (Jaxpr, ClosedJaxpr)) for v in value):
+                return [Group([Nest(["(", NOTHING, *join([SPACE], items)]), NOTHING, ")"])]
+            if bracketed and not any(isinstance(v, tuple) for v in value):
+                return ["[", *join([", "], items), "]"]
+            return ["(", *join([", "], items), ",)" if len(value) == 1 else ")"]
+        return [self.scalar(value)]
+
+    def scalar(self, value) -> str:
+        """The text of a value that has no parts."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (str, bool, int, float, complex)):
+            # An IntEnum reads as its number, which is equal to it.
+            return repr(value) if not isinstance(value, enum.Enum) else repr(value.value)
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__name__}.{value.name}"
+        if isinstance(value, np.dtype):
+            return "float0" if value == dtypes.float0 else value.name
+        if isinstance(value, ShapedArray):
+            return repr(value)
+        if isinstance(value, frozenset):
+            return f"frozenset({{{', '.join(sorted(self.scalar(v) for v in value))}}})"
+        name = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
+        bare = name if _BARE_NAME.fullmatch(name) else f"<{re.sub(r'[^A-Za-z0-9_.]', '_', name)}>"
+        return f"<{bare}>" if bare in self.shared.words else bare
+
+
+SEMICOLON = type(SPACE)("; ")
+
+
+# --- what users call -----------------------------------------------------------------------
+
+def source_places() -> Callable[[Eqn], str | None]:
+    """A function from an equation to ``file:line:column (function)``; it looks at each code object once."""
+    known: dict[int, tuple] = {}
+
+    def where(eqn: Eqn) -> str | None:
+        if eqn.code is None:
+            return None
+        found = known.get(id(eqn.code))
+        if found is None:
+            # The code object is kept too: an id means something only while its object lives.
+            found = known[id(eqn.code)] = (eqn.code, list(eqn.code.co_positions()))
+        code, positions = found
+        line, _, column, _ = positions[eqn.lasti // 2] if eqn.lasti >= 0 else (None,) * 4
+        function = getattr(code, "co_qualname", code.co_name)
+        return f"{code.co_filename}:{line or code.co_firstlineno}:{column or 0} ({function})"
+    return where
+
+
+def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn], str | None] = False,
+            arg_names: bool = False, jax: bool = False, width: int = 80) -> str:
+    """The program as text.
+
+    Parameters
+    ----------
+    program : Jaxpr or ClosedJaxpr
+    source_info : bool or callable
+        Write the source place of each equation to the right of it, as ``# file:line:column (function)``;
+        a callable takes an equation and gives the text, or None for no text.
+    arg_names : bool
+        Call inputs what the source calls them (``x``, ``params.w``) instead of by letters.
+    jax : bool
+        Leave out what JAX leaves out and print what only JAX has, so that the text equals JAX's. The
+        parser reads this form too.
+    width : int
+        Lines are broken to fit this many columns where they can be broken.
+
+    Returns
+    -------
+    str
+        One equation per line, or everything on one line if it fits.
+
+    Examples
+    --------
+    >>> from calco.avals import ShapedArray
+    >>> from calco.ir import Jaxpr, Var
+    >>> x = Var(ShapedArray((3,), "float32"))
+    >>> print(Jaxpr([], [x], [], [x, x]).pretty_print())
+    { lambda ; a:f32[3]. let  in (a, a) }
+    """
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise ValueError(f"width must be a positive integer, got {width!r}")
+    where = source_places() if source_info is True else source_info or None
+    return Writer(program, where, arg_names, jax).text(width)
+
+
+def equation_text(program: Jaxpr | ClosedJaxpr, index: int) -> str:
+    """Equation number `index` under the names that it has in the printed program."""
+    writer = Writer(program)
+    jaxpr = _open(program)
+    scope = Scope(jaxpr)
+    for variables in (jaxpr.constvars, jaxpr.invars):
+        writer.binders(scope, variables)
+    parts = [writer.equation(eqn, scope) for eqn in jaxpr.eqns[:index + 1]]
+    return render(Group(parts[index]))
+
+
+def lone_equation_text(eqn: Eqn) -> str:
+    """An equation outside its program: its variables are named from ``a`` on."""
+    jaxpr = Jaxpr([], [v for v in eqn.invars if v.__class__ is not Literal], [eqn], eqn.outvars)
+    return equation_text(jaxpr, 0)
