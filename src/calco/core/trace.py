@@ -20,6 +20,7 @@ class Trace:
         False once the trace has ended; a tracer of a closed trace has leaked.
     """
     __slots__ = ("parent", "open", "__weakref__")
+    linearizes = False  # whether it records the tangent part alone (see `transforms.reverse`)
 
     def __init__(self, parent: Trace | None = None):
         self.parent = parent
@@ -84,6 +85,11 @@ class Tracer(Array):
 
     def __array__(self, dtype=None, copy=None):
         return self._known(errors.TracerArrayConversionError).__array__(dtype, copy)
+
+    def __format__(self, specification: str) -> str:
+        if not specification:
+            return str(self)
+        return format(self._known(errors.ConcretizationTypeError, "formatting"), specification)
 
     def __reduce__(self):
         raise errors.ConcretizationTypeError(self, "pickling")

@@ -1,5 +1,6 @@
 """Python to jaxpr: staging, source lines, captures."""
 from calco.tracing.composite import Program, clear_plans, composite
+from calco.tracing.replay import places, recorder, replay
 from calco.tracing.source import Place, place_of, user_frame
 from calco.tracing.staging import (
     Capture,
@@ -14,5 +15,5 @@ from calco.tracing.staging import (
 )
 
 __all__ = ["Capture", "Place", "Program", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite",
-           "numpy_literal", "place_of",
-           "python_literal", "scalar", "snapshot", "stage", "user_frame"]
+           "numpy_literal", "place_of", "places",
+           "python_literal", "recorder", "replay", "scalar", "snapshot", "stage", "user_frame"]

@@ -1,0 +1,5 @@
+"""`jvp`, `linearize`, `vjp`, `grad`, `vmap`: interpreters that run the rules of the primitives."""
+from calco.transforms.api import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
+from calco.transforms.mapping import vmap
+
+__all__ = ["grad", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp", "vmap"]

@@ -1,0 +1,52 @@
+"""Run a jaxpr through the current interpreter, each equation keeping its own source place."""
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from calco.core import state
+from calco.ir import Jaxpr, Literal
+from calco.tracing.staging import StagingTrace
+
+
+def recorder() -> StagingTrace | None:
+    """The innermost trace that is recording, however many transformations stand above it."""
+    trace = state.trace
+    while trace is not None and not isinstance(trace, StagingTrace):
+        trace = trace.parent
+    return trace
+
+
+@contextmanager
+def places():
+    """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from."""
+    trace = recorder()
+    if trace is None:
+        yield lambda eqn: None
+        return
+    before = trace.where
+
+    def set_place(eqn) -> None:
+        trace.where = before if eqn.code is None else (eqn.code, eqn.lasti)
+
+    try:
+        yield set_place
+    finally:
+        trace.where = before
+
+
+def replay(jaxpr: Jaxpr, consts, args) -> list:
+    """The outputs of `jaxpr` on these values, by binding its equations in order."""
+    env: dict[int, object] = {}
+    for var, value in zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True):
+        env[id(var)] = value
+    with places() as set_place:
+        for eqn in jaxpr.eqns:
+            set_place(eqn)
+            values = [v if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
+            out = state.trace.process(eqn.primitive, values, eqn.params)
+            if eqn.primitive.multiple_results:
+                for var, value in zip(eqn.outvars, out, strict=True):
+                    env[id(var)] = value
+            else:
+                env[id(eqn.outvars[0])] = out
+    return [v if v.__class__ is Literal else env[id(v)] for v in jaxpr.outvars]

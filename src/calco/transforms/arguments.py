@@ -1,0 +1,80 @@
+"""What the public transforms have in common: their arguments, checked and named."""
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from calco.avals import ShapedArray, dtypes
+from calco.core import Array
+from calco.ir import Literal
+from calco.ops.structure import PYTHON_NUMBERS, aval_of
+
+
+def check_callable(transform: str, function) -> None:
+    """Raise unless `function` can be called."""
+    if not callable(function):
+        raise TypeError(f"{transform} requires a callable argument, got {type(function).__name__} {function!r}")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(f"{transform} cannot transform the generator function {function_name(function)}; "
+                        "return a list or tuple instead of yielding")
+
+
+def function_name(function) -> str:
+    """The name of a function, partial or callable object, for messages and jaxprs."""
+    while hasattr(function, "func") and not hasattr(function, "__name__"):
+        function = function.func  # functools.partial
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def check_array(transform: str, argument: str, x) -> ShapedArray:
+    """The type of `x`, or an error that names the argument."""
+    if isinstance(x, (Array, np.ndarray, np.generic, Literal)) or x.__class__ in PYTHON_NUMBERS or \
+            hasattr(x, "__jax_array__") or isinstance(x, (int, float, complex)):
+        return aval_of(x)
+    raise TypeError(f"{transform}: {argument} must be an array or a number, got {x!r} of type {type(x).__name__}")
+
+
+def normalise_argnums(transform: str, argnums) -> tuple[int, ...]:
+    """`argnums` as a tuple of ints."""
+    numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    try:
+        return tuple(operator.index(i) for i in numbers)
+    except TypeError:
+        raise TypeError(f"{transform}: argnums must be an int or a tuple of ints, got {argnums!r}") from None
+
+
+def pick_arguments(transform: str, function: Callable, args: Sequence, argnums) -> tuple[int, ...]:
+    """`argnums` as non-negative positions in `args`."""
+    found = []
+    for i in normalise_argnums(transform, argnums):
+        if not -len(args) <= i < len(args):
+            raise ValueError(f"{transform} of {function_name(function)}: argnums={argnums!r} needs at least "
+                             f"{i + 1 if i >= 0 else -i} positional arguments, but the call has {len(args)}; "
+                             "arguments passed by keyword are not differentiated")
+        found.append(i % len(args))
+    if len(set(found)) != len(found):
+        raise ValueError(f"{transform}: argnums={argnums!r} names an argument twice")
+    return tuple(found)
+
+
+def argument_names(function: Callable, count: int) -> list[str]:
+    """The names of the first `count` positional parameters."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for p in parameters:
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+        elif p.kind is p.VAR_POSITIONAL:
+            names.extend(f"{p.name}[{i}]" for i in range(count - len(names)))
+    names.extend(f"args[{i}]" for i in range(len(names), count))
+    return names[:count]
+
+
+def is_inexact(aval: ShapedArray) -> bool:
+    return dtypes.kind(aval.dtype) in "fc"

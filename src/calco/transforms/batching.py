@@ -1,0 +1,123 @@
+"""`vmap`: a value carries which of its axes is mapped. The batch rule of each primitive does the work."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from calco.avals import ShapedArray, shaped
+from calco.core import Trace, Tracer, state
+from calco.ir import ClosedJaxpr
+from calco.ops.structure import aval_of, with_batch_dim
+from calco.tracing import replay, stage
+
+
+class BatchTracer(Tracer):
+    """One example of a batch: `value` holds all of them along the axis `dim`."""
+    __slots__ = ("value", "dim")
+
+    def __init__(self, trace: BatchTrace, value, dim: int):
+        self.trace, self.value, self.dim = trace, value, dim
+        self.aval = without_dim(aval_of(value), dim)
+
+
+def without_dim(aval: ShapedArray, dim: int | None) -> ShapedArray:
+    if dim is None:
+        return aval
+    return shaped(aval.shape[:dim] + aval.shape[dim + 1:], aval.dtype, aval.weak_type)
+
+
+def with_dim(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
+    if dim is None:
+        return aval
+    return shaped((*aval.shape[:dim], size, *aval.shape[dim:]), aval.dtype, aval.weak_type)
+
+
+class BatchTrace(Trace):
+    """Runs the batch rules under the interpreter it was made in."""
+    __slots__ = ("size",)
+
+    def __init__(self, parent: Trace, size: int):
+        super().__init__(parent)
+        self.size = size
+
+    def process(self, primitive, args, params):
+        values, dims, mapped = [], [], False
+        for x in args:
+            if x.__class__ is BatchTracer and x.trace is self:
+                values.append(x.value)
+                dims.append(x.dim)
+                mapped = True
+            else:
+                values.append(x)
+                dims.append(None)
+        before = state.trace
+        state.trace = parent = self.parent
+        try:
+            if not mapped:
+                return parent.process(primitive, values, params)
+            out, dim = primitive.batch(self.size, values, dims, **params)
+        finally:
+            state.trace = before
+        if primitive.multiple_results:
+            return [self.wrap(x, d) for x, d in zip(out, dim, strict=True)]
+        return self.wrap(out, dim)
+
+    def wrap(self, value, dim):
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def pair(self, x):
+        """The value and mapped axis of a result of the mapped function."""
+        return (x.value, x.dim) if x.__class__ is BatchTracer and x.trace is self else (x, None)
+
+    def origin(self, tracer):
+        value = tracer.value
+        return value.trace.origin(value) if isinstance(value, Tracer) else super().origin(tracer)
+
+
+def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
+    """Outputs of the flat `function` and their mapped axes (None where an output does not vary)."""
+    trace = BatchTrace(state.trace, size)
+    inputs = [x if d is None else BatchTracer(trace, x, d) for x, d in zip(values, dims, strict=True)]
+    before = state.trace
+    state.trace = trace
+    try:
+        pairs = [trace.pair(x) for x in function(*inputs)]
+    finally:
+        state.trace = before
+        trace.open = False
+    return [x for x, _ in pairs], [d for _, d in pairs]
+
+
+class BatchedProgram(NamedTuple):
+    """A program over a batch; `out_dims` are the mapped axes of its outputs."""
+    closed: ClosedJaxpr
+    out_dims: tuple
+
+
+_batched: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def batched_program(closed: ClosedJaxpr, size: int, dims: Sequence, mapped_out: Sequence[bool] | None = None
+                    ) -> BatchedProgram:
+    """`closed` over a batch of `size`, remembered.
+
+    With `mapped_out`, the outputs marked are mapped along axis 0 whether or not they vary.
+    """
+    key = (size, tuple(dims), None if mapped_out is None else tuple(mapped_out))
+    memo = _batched.setdefault(closed, {})
+    if key not in memo:
+        found: list = []
+
+        def function(*args):
+            outs, out_dims = vmap_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), size, args, dims)
+            if mapped_out is not None:
+                outs = [with_batch_dim(x, d, size) if want else x for x, d, want in zip(outs, out_dims, mapped_out)]
+                out_dims = [0 if want else d for d, want in zip(out_dims, mapped_out)]
+            found.extend(out_dims)
+            return outs
+
+        staged = stage(function, [with_dim(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)],
+                       closed.jaxpr.debug)
+        memo[key] = BatchedProgram(staged.closed, tuple(found))
+    return memo[key]

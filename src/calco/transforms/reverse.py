@@ -1,0 +1,264 @@
+"""Reverse mode: linearize (forward mode with the tangent part recorded), then transpose the record."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from calco.avals import ShapedArray, dtypes, tangent_aval
+from calco.core import Linear, Zero, errors, state
+from calco.engine import DeviceArray
+from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
+from calco.ops.families import add_tangents
+from calco.ops.structure import aval_of, instantiate
+from calco.tracing import StagedTracer, StagingTrace, places, replay, stage
+from calco.transforms.forward import JVPTrace, JVPTracer
+
+
+class LinearTrace(StagingTrace):
+    """Records what depends on a tangent; everything else runs under the interpreter it was made in."""
+    __slots__ = ()
+    linearizes = True
+
+    def process(self, primitive, args, params):
+        for x in args:
+            if x.__class__ is StagedTracer and x.trace is self:
+                return super().process(primitive, args, params)
+        before = state.trace
+        state.trace = self.parent
+        try:
+            return self.parent.process(primitive, args, params)
+        finally:
+            state.trace = before
+
+    def apply(self, program, args):
+        return super(StagingTrace, self).apply(program, args)
+
+    def read(self, x, operand: int = 0):
+        # A residual stays on the device, a scalar too: reading it back would wait for it.
+        if isinstance(x, DeviceArray):
+            return self.capture(x, operand)
+        return super().read(x, operand)
+
+    def origin(self, tracer):
+        return errors.Origin(self.debug.name, (), None)
+
+
+class Linearized(NamedTuple):
+    """A function at a point: its outputs, and the linear map from input to output tangents.
+
+    Attributes
+    ----------
+    outs : list
+    jaxpr, consts : Jaxpr, list
+        The linear program of the tangents in `active`, and its residuals.
+    active : tuple of bool
+        Which inputs have a tangent (inexact dtypes).
+    nonzero : tuple of bool
+        Which outputs have a tangent that is not zero: the outputs of `jaxpr`, in order.
+    out_avals : list
+    """
+    outs: list
+    jaxpr: Jaxpr
+    consts: list
+    active: tuple[bool, ...]
+    nonzero: tuple[bool, ...]
+    out_avals: list[ShapedArray]
+
+
+def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool] | None = None) -> Linearized:
+    """Run the flat `function` and record its derivative at `primals`."""
+    avals = [aval_of(x) for x in primals]
+    if active is None:
+        active = [dtypes.kind(a.dtype) in "fc" for a in avals]
+    ambient = state.trace
+    linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")))
+    trace = JVPTrace(linear)
+    inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
+              for x, a, on in zip(primals, avals, active, strict=True)]
+    state.trace = trace
+    try:
+        outs = function(*inputs)
+        pairs = [trace.pair(x) for x in outs]
+        tangents = [linear.read(t) for _, t in pairs if not isinstance(t, Zero)]
+        jaxpr, consts = linear.finish(tangents)
+    finally:
+        state.trace = ambient
+        trace.open = False
+        linear.close()
+    outs = [p for p, _ in pairs]
+    return Linearized(outs, jaxpr, consts, tuple(active), tuple(not isinstance(t, Zero) for _, t in pairs),
+                      [aval_of(x) for x in outs])
+
+
+# --- transposition ----------------------------------------------------------------------------
+
+def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inputs: Sequence, cotangents) -> list:
+    """Pull cotangents of the outputs of `jaxpr` back to its linear inputs.
+
+    `inputs` holds the values of the inputs that are not linear (anything for the others). The result has
+    one entry per input: a cotangent, a `Zero`, or None for an input that is not linear.
+    """
+    known: dict[int, object] = {id(v): x for v, x in zip(jaxpr.constvars, consts, strict=True)}
+    for var, x, is_linear in zip(jaxpr.invars, inputs, linear_inputs, strict=True):
+        if not is_linear:
+            known[id(var)] = x
+    pending: dict[int, object] = {}
+
+    def accumulate(atom, ct) -> None:
+        if ct is None or isinstance(ct, Zero) or atom.__class__ is Literal:
+            return
+        before = pending.get(id(atom))
+        pending[id(atom)] = ct if before is None else add_tangents(before, ct)
+
+    with places() as set_place:
+        linear_eqns = _evaluate_known(jaxpr, known, set_place)
+        for var, ct in zip(jaxpr.outvars, cotangents, strict=True):
+            accumulate(var, ct)
+        for eqn in reversed(linear_eqns):
+            cts = [pending.pop(id(v), None) for v in eqn.outvars]
+            if all(ct is None for ct in cts):
+                continue
+            set_place(eqn)
+            args = [v if v.__class__ is Literal else known[id(v)] if id(v) in known else Linear(v.aval)
+                    for v in eqn.invars]
+            primitive = eqn.primitive
+            if primitive.multiple_results:
+                cts = [Zero(v.aval) if ct is None else ct for v, ct in zip(eqn.outvars, cts)]
+                results = primitive.transpose(cts, *args, **eqn.params)
+            else:
+                results = primitive.transpose(cts[0], *args, **eqn.params)
+            for atom, ct in zip(eqn.invars, results, strict=True):
+                accumulate(atom, ct)
+    return [pending.get(id(v), Zero(v.aval)) if is_linear else None
+            for v, is_linear in zip(jaxpr.invars, linear_inputs)]
+
+
+def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
+    """Run the equations that depend on no linear input; return the others."""
+    linear_eqns = []
+    for eqn in jaxpr.eqns:
+        if all(v.__class__ is Literal or id(v) in known for v in eqn.invars):
+            set_place(eqn)
+            values = [v if v.__class__ is Literal else known[id(v)] for v in eqn.invars]
+            outs = eqn.primitive.bind(*values, **eqn.params)
+            for var, value in zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]):
+                known[id(var)] = value
+        else:
+            linear_eqns.append(eqn)
+    return linear_eqns
+
+
+def pull_back(at: Linearized, cotangents: Sequence) -> list:
+    """Cotangents of the active inputs of a linearized function; `Zero` where nothing arrives."""
+    cts = [ct for ct, on in zip(cotangents, at.nonzero, strict=True) if on]
+    return backward(at.jaxpr, at.consts, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts)
+
+
+def push_forward(at: Linearized, tangents: Sequence) -> list:
+    """Output tangents of a linearized function; arrays, zeros too."""
+    found = iter(replay(at.jaxpr, at.consts, list(tangents)))
+    return [next(found) if on else instantiate(Zero(tangent_aval(a))) for on, a in zip(at.nonzero, at.out_avals)]
+
+
+# --- for primitives that hold programs ----------------------------------------------------------
+
+class LinearizedProgram(NamedTuple):
+    """A program split in two.
+
+    Attributes
+    ----------
+    known : ClosedJaxpr
+        Inputs to outputs, followed by residuals.
+    linear : ClosedJaxpr
+        Residuals and the nonzero input tangents to the nonzero output tangents.
+    nonzero_out : tuple of bool
+    residuals : int
+    """
+    known: ClosedJaxpr
+    linear: ClosedJaxpr
+    nonzero_out: tuple[bool, ...]
+    residuals: int
+
+
+_linearized: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_transposed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
+                       instantiated: Sequence[bool] | None = None) -> LinearizedProgram:
+    """`closed` split into its value and its derivative, remembered.
+
+    Output tangents marked in `instantiated` are part of the derivative even where they are zero.
+    """
+    nonzero = tuple(nonzero)
+    key = (nonzero, None if instantiated is None else tuple(instantiated))
+    memo = _linearized.setdefault(closed, {})
+    if key in memo:
+        return memo[key]
+    parts: list[Linearized] = []
+
+    def function(*args):
+        at = linearize_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), args, nonzero)
+        if instantiated is not None:
+            at = _instantiate_outputs(at, instantiated)
+        parts.append(at)
+        return [*at.outs, *at.consts]
+
+    staged = stage(function, closed.in_avals, closed.jaxpr.debug)
+    at = parts[0]
+    linear = at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars])
+    memo[key] = LinearizedProgram(staged.closed, ClosedJaxpr(linear), at.nonzero, len(at.consts))
+    return memo[key]
+
+
+def _instantiate_outputs(at: Linearized, wanted: Sequence[bool]) -> Linearized:
+    """Zero output tangents made outputs of the linear program."""
+    outvars = iter(at.jaxpr.outvars)
+    outs, consts, constvars, nonzero = [], list(at.consts), list(at.jaxpr.constvars), []
+    for on, want, aval in zip(at.nonzero, wanted, at.out_avals):
+        nonzero.append(on or want)
+        if on:
+            outs.append(next(outvars))
+        elif want:
+            zero = instantiate(Zero(tangent_aval(aval)))
+            var = StagedTracer(aval_of(zero), state.trace)
+            constvars.append(var)
+            consts.append(zero)
+            outs.append(var)
+    return at._replace(jaxpr=at.jaxpr.replace(outvars=outs, constvars=constvars), consts=consts, nonzero=tuple(nonzero))
+
+
+class TransposedProgram(NamedTuple):
+    """The transpose of a program in its linear inputs: takes the other inputs and the cotangents that are
+    not zero, gives the cotangents marked in `nonzero_out` of the linear inputs."""
+    closed: ClosedJaxpr
+    nonzero_out: tuple[bool, ...]
+
+
+def transposed_program(closed: ClosedJaxpr, linear: Sequence[bool], nonzero_cts: Sequence[bool],
+                       instantiated: bool = False) -> TransposedProgram:
+    """The transpose of `closed`, remembered."""
+    key = (tuple(linear), tuple(nonzero_cts), instantiated)
+    memo = _transposed.setdefault(closed, {})
+    if key not in memo:
+        found: list[bool] = []
+        known_avals = [a for a, is_linear in zip(closed.in_avals, linear) if not is_linear]
+        ct_avals = [tangent_aval(a) for a, on in zip(closed.out_avals, nonzero_cts) if on]
+
+        def function(*args):
+            values, cts = iter(args[:len(known_avals)]), iter(args[len(known_avals):])
+            inputs = [None if is_linear else next(values) for is_linear in linear]
+            cotangents = [next(cts) if on else Zero(a) for on, a in zip(nonzero_cts, closed.out_avals)]
+            outs = backward(closed.jaxpr, closed.consts, linear, inputs, cotangents)
+            outs = [ct for ct in outs if ct is not None]
+            if instantiated:
+                outs = [instantiate(ct) for ct in outs]
+            found.extend(not isinstance(ct, Zero) for ct in outs)
+            return [ct for ct in outs if not isinstance(ct, Zero)]
+
+        staged = stage(function, [*known_avals, *ct_avals], closed.jaxpr.debug)
+        memo[key] = TransposedProgram(staged.closed, tuple(found))
+    return memo[key]
+
+
