@@ -1,42 +1,158 @@
-"""The XLA client and its devices. Made once, at first use."""
+"""The XLA client and its devices. Made once, at first use; not usable in a forked child."""
 from __future__ import annotations
 
 import os
-from functools import cache
+import threading
+from typing import NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # read when jaxlib loads; else INFO lines on stderr
+import numpy as np
 
-from jaxlib import _jax
-from jaxlib import xla_client as xc
-
-_jax.set_tracebacks_enabled(False)  # saves 0.4 us a call; our own tracebacks name the user's line
-
-if not hasattr(xc.SingleDeviceSharding, "_to_xla_hlo_sharding"):
-    # jaxlib 0.10 asks the sharding for this; a single device holds the whole array.
-    xc.SingleDeviceSharding._to_xla_hlo_sharding = lambda self, ndim: xc.HloSharding.replicate()
+from calco.engine.shim import xc
 
 
-@cache
-def client():
-    """The CPU client."""
-    return xc.make_cpu_client(asynchronous=True)
+class Backend(NamedTuple):
+    """A client and what almost every call needs of it."""
+    client: object
+    devices: tuple
+    device: object
+    sharding: object
+    device_list: object
 
 
-@cache
-def devices() -> list:
-    return list(client().local_devices())
+class _State:
+    backend: Backend | None = None
+    forked = False
 
 
-@cache
-def default_device():
-    return devices()[0]
+_lock = threading.Lock()
 
 
-@cache
-def default_sharding():
-    return xc.SingleDeviceSharding(default_device())
+def backend() -> Backend:
+    """The CPU client and its default device.
+
+    Raises
+    ------
+    RuntimeError
+        In a child that was forked from a process which had a client: the threads of XLA are not in
+        the child, so a computation would wait for ever.
+    """
+    return _State.backend or _make_backend()
 
 
-@cache
-def device_list():
-    return xc.DeviceList((default_device(),))
+def _make_backend() -> Backend:
+    with _lock:
+        if _State.forked:
+            raise RuntimeError("this process was forked from one in which calco already ran XLA; the threads of XLA "
+                               "do not survive a fork. Start it with multiprocessing's 'spawn' or 'forkserver' "
+                               "method, or fork before the first array is made")
+        if _State.backend is None:
+            client = xc.make_cpu_client(asynchronous=True)
+            devices = tuple(client.local_devices())
+            _State.backend = Backend(client, devices, devices[0], xc.SingleDeviceSharding(devices[0]),
+                                     xc.DeviceList((devices[0],)))
+        return _State.backend
+
+
+def compile_options(device=None):
+    """Options for a program on one device."""
+    options = xc.CompileOptions()
+    options.num_partitions = options.num_replicas = 1
+    if device is not None:
+        options.device_assignment = xc.DeviceAssignment.create(np.array([[device.id]], np.int32))
+    return options
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it when the process forked
+    _State.forked = _State.forked or _State.backend is not None
+    _State.backend = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def default_backend() -> str:
+    """The name of the platform that arrays live on by default.
+
+    Examples
+    --------
+    >>> from calco.engine import default_backend
+    >>> default_backend()
+    'cpu'
+    """
+    return backend().device.platform
+
+
+def devices(backend_name: str | None = None) -> list:
+    """All devices of a platform (the default one), in order; each has ``.platform`` and ``.id``.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such platform.
+
+    Examples
+    --------
+    >>> from calco.engine import devices
+    >>> devices("cpu")[0].platform
+    'cpu'
+    """
+    found = backend()
+    if backend_name is not None and backend_name != found.device.platform:
+        raise RuntimeError(f"backend={backend_name!r} is not available; expected {found.device.platform!r}")
+    return list(found.devices)
+
+
+def local_devices(backend_name: str | None = None) -> list:
+    """The devices that belong to this process."""
+    return devices(backend_name)
+
+
+def device_count(backend_name: str | None = None) -> int:
+    """How many devices there are."""
+    return len(devices(backend_name))
+
+
+class SingleDeviceSharding:
+    """Where an array lives: wholly on one device.
+
+    Parameters
+    ----------
+    device : Device
+        One of `devices()`.
+
+    Examples
+    --------
+    >>> from calco.engine import SingleDeviceSharding, devices
+    >>> s = SingleDeviceSharding(devices()[0])
+    >>> s.device_set == {devices()[0]}, s.is_fully_replicated
+    (True, True)
+    """
+    __slots__ = ("device",)
+    memory_kind = "device"
+    is_fully_replicated = True
+    is_fully_addressable = True
+
+    def __init__(self, device):
+        self.device = device
+
+    @property
+    def device_set(self) -> set:
+        """The devices that hold a part of the array."""
+        return {self.device}
+
+    addressable_devices = device_set
+
+    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the part on one device: all of it."""
+        return tuple(shape)
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, SingleDeviceSharding) and self.device == other.device
+
+    def __hash__(self) -> int:
+        return hash((SingleDeviceSharding, self.device))
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"

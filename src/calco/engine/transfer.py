@@ -1,40 +1,92 @@
-"""Host memory to device buffers and back. Always a copy on the way in."""
+"""Host memory to device buffers and back. Always a copy on the way in, unless the memory is ours."""
 from __future__ import annotations
 
-import ctypes
+from functools import lru_cache
 
 import numpy as np
-from jaxlib import xla_client as xc
 
-from calco.avals import ShapedArray
-from calco.engine.client import default_device, default_sharding
+from calco.avals import ShapedArray, dtypes, shaped
+from calco.engine import dlpack, shim
+from calco.engine.client import backend, compile_options
+from calco.engine.errors import XlaRuntimeError, deleted
+from calco.engine.shim import JaxlibError, xc
 
-_COPY = xc.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-_SHARE = xc.HostBufferSemantics.ZERO_COPY
-# 0.12 takes the x64 setting as an argument; 0.10 reads a process-wide one (see `prepare_x64`).
-_TAKES_X64 = "enable_x64" in (xc.batched_device_put.__doc__ or "")
+# XLA keeps several elements of these in a byte, NumPy one.
+_PACKED = frozenset(dtypes.as_dtype(n) for n in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
 
 
-def put_buffer(host: np.ndarray, aval: ShapedArray, *, owned: bool = False):
-    """A device buffer with the bytes of `host`, whose dtype and shape are those of `aval`.
+def put_buffer(host: np.ndarray, aval: ShapedArray, *, owned: bool = False, sharding=None, committed: bool = False):
+    """A device buffer with the elements of `host`, whose dtype is that of `aval`.
 
     With `owned` the buffer may share the memory: the caller promises never to write to it.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ (XLA would read past the end without a word).
+    TypeError
+        For float0, which has no bytes.
     """
-    extra = {"enable_x64": True} if _TAKES_X64 else {}
-    return xc.batched_device_put(aval, default_sharding(), [host], [default_device()],
-                                 host_buffer_semantics=_SHARE if owned else _COPY, **extra)
+    if host.shape != aval.shape:
+        raise ValueError(f"host has shape {host.shape}, expected {aval.shape}")
+    if aval.dtype == dtypes.float0:
+        raise TypeError("an array of dtype float0 has no bytes and cannot be put on a device")
+    found = backend()
+    if sharding is None:
+        return shim.put(host, aval, found.sharding, found.device, share=owned, committed=committed)
+    return shim.put(host, aval, sharding, sharding._device, share=owned, committed=committed)
 
 
 def host_view(buffer, aval: ShapedArray) -> np.ndarray:
-    """A read-only NumPy view of a buffer on the CPU; waits until it is computed."""
+    """A read-only NumPy view of a buffer on the CPU (a copy for packed types); waits until it is computed.
+
+    Raises
+    ------
+    RuntimeError
+        If the buffer was deleted or donated.
+    XlaRuntimeError
+        If the program that makes it failed.
+    """
     try:
-        return np.asarray(memoryview(buffer))
-    except (BufferError, ValueError, TypeError):
-        if buffer.is_deleted():
-            raise RuntimeError("Array has been deleted: it was donated to a compiled function") from None
+        if aval.dtype.isbuiltin == 1:
+            return np.asarray(memoryview(buffer))
+        return _view_of_extension_type(buffer, aval)
+    except (BufferError, JaxlibError) as error:
+        raise failure(buffer, aval, error) from None
+
+
+def failure(buffer, aval: ShapedArray, error: Exception) -> RuntimeError:
+    """What to raise instead of jaxlib's `error` about a buffer."""
+    return deleted(aval) if buffer.is_deleted() else XlaRuntimeError(str(error))
+
+
+def is_packed(dtype: np.dtype) -> bool:
+    """Whether reading such an array on the host has to copy."""
+    return dtype in _PACKED
+
+
+def _view_of_extension_type(buffer, aval: ShapedArray) -> np.ndarray:
+    if shim.READS_EVERY_DTYPE:
+        found = buffer._to_np_array_did_copy()[0]
+        found.flags.writeable = False
+        return found
+    if aval.dtype in _PACKED:
+        return _unpacked(buffer, aval)
     buffer.block_until_ready()
-    raw = (ctypes.c_char * max(aval.nbytes, 1)).from_address(buffer.unsafe_buffer_pointer())
-    view = np.frombuffer(raw, dtype=np.uint8, count=aval.nbytes).view(aval.dtype).reshape(aval.shape)
-    copy = view.copy()
-    copy.flags.writeable = False
-    return copy
+    return dlpack.view_bytes(shim.export_dlpack(buffer, None), aval.dtype, aval.shape)
+
+
+def _unpacked(buffer, aval: ShapedArray) -> np.ndarray:
+    wide = "float32" if dtypes.kind(aval.dtype) == "f" else "int8" if dtypes.kind(aval.dtype) == "i" else "uint8"
+    execute, handler = _widening(aval.strong, shaped(aval.shape, np.dtype(wide)), buffer._sharding._device)
+    found = np.asarray(memoryview(execute([buffer]).consume_with_handlers([handler])[0])).astype(aval.dtype)
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(256)
+def _widening(narrow: ShapedArray, wide: ShapedArray, device):
+    text = (f"module {{ func.func public @main(%a: {narrow.mlir}) -> {wide.mlir} {{\n"
+            f"  %0 = stablehlo.convert %a : ({narrow.mlir}) -> {wide.mlir}\n  return %0 : {wide.mlir} }} }}")
+    loaded = backend().client.compile_and_load(text, xc.DeviceList((device,)), compile_options(device))
+    return loaded.execute_sharded, shim.result_handler(wide, xc.SingleDeviceSharding(device))

@@ -1,0 +1,246 @@
+"""What the engine does to its process: imports, threads, forks, interrupts, several devices."""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calco
+from calco.avals import dtypes, shaped
+from calco.engine import DeviceArray, Executable, put, put_scalar
+from calco.engine.client import backend
+
+SOURCE = str(Path(calco.__path__[0]).parent)
+BLOCKER = """
+import importlib.abc, sys
+asked_for_jax = []
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax" or name.startswith("jax."):
+            asked_for_jax.append(name)
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Blocker())
+"""
+needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax, the oracle, is not installed")
+
+
+def run_python(code: str, *, block_jax: bool = False, **environment: str):
+    """Run `code` in a fresh interpreter; the value is the JSON in its last line of output."""
+    script = (BLOCKER if block_jax else "") + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": SOURCE, **environment})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_the_engine_imports_neither_jax_nor_heavy_modules():
+    loaded = run_python("""
+        import json
+        import calco.engine
+        heavy = ("jax", "scipy", "jaxlib.mlir", "jaxlib.lapack", "pandas", "matplotlib", "asyncio")
+        print(json.dumps([[n for n in heavy if n in sys.modules], asked_for_jax]))
+    """, block_jax=True)
+    assert loaded == [[], []]
+
+
+def test_ordinary_use_never_asks_for_jax():
+    asked = run_python("""
+        import copy, json, pickle
+        import numpy as np
+        from calco.avals import dtypes, shaped
+        from calco.engine import *
+        for name in ("float32", "float64", "bfloat16", "float8_e4m3fn", "int4", "bool"):
+            aval = shaped((3,), dtypes.as_dtype(name))
+            x = put(np.ones(3), aval)
+            repr(x), np.asarray(x), copy.copy(x), pickle.loads(pickle.dumps(x)), x.block_until_ready()
+            x.copy_to_host_async(), x.device, x.committed, x.on_device_size_in_bytes(), x.is_ready()
+            if name != "int4":
+                x.unsafe_buffer_pointer(), x.__dlpack__(), from_dlpack(x)
+            text = f"func.func @main(%a: {aval.mlir}) -> {aval.mlir} {{ return %a : {aval.mlir} }}"
+            run = Executable(text, [aval])
+            y, = run([x])
+            run.serialize(), run.cost_analysis(), run.memory_analysis(), run.hlo_text()
+            Executable.deserialize(run.serialize())([y])
+            x.delete()
+            for use in (repr, np.asarray, DeviceArray.block_until_ready, lambda x: run([x])):
+                try:
+                    use(x)
+                except RuntimeError:
+                    pass
+                else:
+                    raise AssertionError("a deleted array was used")
+        try:
+            Executable("nonsense", [])
+        except CompileError:
+            print(json.dumps(asked_for_jax))
+    """, block_jax=True)
+    assert asked == []
+
+
+def test_no_log_lines_reach_the_terminal():
+    code = "import numpy as np; from calco.engine import device_put; device_put(np.ones(3)).block_until_ready()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": SOURCE})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_threads_share_one_client_and_put_and_execute_correctly():
+    seen = run_python("""
+        import json, threading
+        from calco.engine.client import backend
+        barrier, found = threading.Barrier(8), []
+        def make():
+            barrier.wait()
+            found.append(id(backend().client))
+        threads = [threading.Thread(target=make) for _ in range(8)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        print(json.dumps(len(set(found))))
+    """)
+    assert seen == 1
+
+    aval = shaped((1000,), dtypes.float32)
+    run = Executable(f"func.func @main(%a: {aval.mlir}) -> {aval.mlir} {{\n"
+                     f"  %0 = stablehlo.add %a, %a : {aval.mlir}\n  return %0 : {aval.mlir} }}", [aval])
+    wrong = []
+
+    def work(seed: int) -> None:
+        for i in range(50):
+            value = float(seed * 100 + i)
+            result, = run([put(np.full(1000, value), aval)])
+            scalar = put_scalar(value, shaped((), dtypes.float32, True))
+            if not (np.asarray(result) == 2 * value).all() or float(scalar) != value:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert wrong == []
+
+
+def test_compiling_from_several_threads():
+    results = {}
+
+    def work(n: int) -> None:
+        aval = shaped((n,), dtypes.float32)
+        run = Executable(f"func.func @main(%a: {aval.mlir}) -> {aval.mlir} {{\n"
+                         f"  %0 = stablehlo.add %a, %a : {aval.mlir}\n  return %0 : {aval.mlir} }}", [aval])
+        results[n] = np.asarray(run([put(np.full(n, n), aval)])[0]).tolist()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {n: [2.0 * n] * n for n in range(1, 5)}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_gets_an_error_instead_of_hanging():
+    message = run_python("""
+        import json, os, warnings
+        import numpy as np
+        from calco.engine import device_put
+        x = device_put(np.ones(3)).block_until_ready()
+        warnings.simplefilter("ignore")  # Python warns of forks with threads
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                device_put(np.ones(3))
+                said = "no error"
+            except RuntimeError as error:
+                said = str(error)
+            os.write(writes, said.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        device_put(np.ones(3)).block_until_ready()  # the parent is as before
+        print(json.dumps(os.read(reads, 4000).decode()))
+    """)
+    assert "forked" in message and "spawn" in message
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_forking_before_the_first_array_is_fine():
+    assert run_python("""
+        import json, os
+        import numpy as np
+        from calco.engine import device_put
+        child = os.fork()
+        value = float(device_put(7.0))
+        if child == 0:
+            os._exit(int(value))
+        print(json.dumps([value, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]))
+    """) == [7.0, 7]
+
+
+def test_an_interrupt_during_a_compile_breaks_nothing():
+    outcome = run_python("""
+        import json, signal
+        import numpy as np
+        from calco.avals import dtypes, shaped
+        from calco.engine import Executable, put
+        t = shaped((64,), dtypes.float32)
+        def module(n):
+            lines = [f"  %{i + 1} = stablehlo.sine %{i} : {t.mlir}" for i in range(n)]
+            return "\\n".join([f"func.func @main(%0: {t.mlir}) -> {t.mlir} {{", *lines,
+                              f"  return %{n} : {t.mlir} }}"])
+        module_big = module(300)
+        small = Executable(module(1), [t])
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        try:
+            Executable(module_big, [t])
+            outcome = "finished"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        x = put(np.ones(64), t)
+        again = Executable(module(2), [t])
+        ok = np.allclose(small([x])[0], np.sin(1.0)) and np.allclose(again([x])[0], np.sin(np.sin(1.0)))
+        print(json.dumps([outcome, bool(ok)]))
+    """)
+    assert outcome == ["interrupted", True]
+
+
+def test_several_devices():
+    facts = run_python("""
+        import json
+        import numpy as np
+        from calco.avals import dtypes, shaped
+        from calco.engine import *
+        a, b = devices()
+        x, y = device_put(np.arange(3)), device_put(np.arange(3), b)
+        narrow = device_put(put(np.arange(3), shaped((3,), dtypes.as_dtype("int4"))), b)
+        run = Executable("func.func @main(%a: tensor<3xi32>) -> tensor<3xi32> { return %a : tensor<3xi32> }", [x.aval])
+        try:
+            run([y])
+            said = "no error"
+        except XlaRuntimeError as error:
+            said = str(error)
+        print(json.dumps([device_count(), default_backend(), [d.id for d in devices("cpu")],
+                          [x.device == a, y.device == b, y.devices() == {b}, y.sharding.device_set == {b}],
+                          [x.committed, y.committed], y.tolist(), narrow.tolist(), narrow.device.id,
+                          device_put(y, a).device.id, device_put(y, b) is y, y.sharding == x.sharding,
+                          "cpu:1" in said and "cpu:0" in said, len(local_devices())]))
+    """, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert facts == [2, "cpu", [0, 1], [True] * 4, [False, True], [0, 1, 2], [0, 1, 2], 1, 0, True, False, True, 2]
+
+
+def test_an_unknown_backend_is_named():
+    with pytest.raises(RuntimeError, match="backend='abacus' is not available; expected 'cpu'"):
+        calco.engine.devices("abacus")
+
+
+def test_the_device_is_told():
+    device = backend().device
+    assert (device.platform, device.id, repr(device)) == ("cpu", 0, "CpuDevice(id=0)")
+    assert isinstance(put(np.ones(1), shaped((1,), dtypes.float32)), DeviceArray)
