@@ -4,6 +4,7 @@
     ├── JAXTypeError (TypeError)
     │   ├── ConcretizationTypeError         a traced value where Python needs a number
     │   │   └── TracerBoolConversionError   ... where Python decides a branch
+    │   │       └── AmbiguousTruthError (ValueError) ... by an array of several elements
     │   ├── TracerIntegerConversionError    ... where Python needs an index or a size
     │   ├── TracerArrayConversionError      ... where NumPy needs an array
     │   └── UnexpectedTracerError           a tracer used after its trace ended
@@ -90,12 +91,13 @@ class JAXIndexError(CalcoError, IndexError):
 
 # --- the words of a conversion error -----------------------------------------------------------
 
-def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use]) -> str:
-    """Fill the facts of `error` and return its message."""
+def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use],
+             state: str = "is traced: it has no value yet", first: str = "") -> str:
+    """Fill the facts of `error` and return its message; `first` is advice that depends on the type alone."""
     site = Site(tracer)
     use = find(site)
     origin = tracer.trace.origin(tracer)
-    advice = remedies(site, use)
+    advice = [first] * bool(first) + remedies(site, use)
     static = _static_advice(site, origin) if use.kind in _STATIC or need == "an integer" else ""
     if static:
         advice = [*advice, static]
@@ -105,7 +107,7 @@ def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use]) 
     error.tracer_aval = tracer.aval
     subject = site.text(use.subject, 50, "")
     value = "its comparison" if use.kind in _COMPARING else f"`{subject}`" if subject else "the value"
-    return "\n".join([f"{_named(site, use)} needs {need} now, and {value} is traced: it has no value yet.",
+    return "\n".join([f"{_named(site, use)} needs {need} now, and {value} {state}.",
                       "", *_where(site, use), *_value_lines(tracer, origin, site.place),
                       *_labelled("Instead", advice)])
 
@@ -258,6 +260,26 @@ class TracerBoolConversionError(ConcretizationTypeError):
         JAXTypeError.__init__(self, _explain(self, tracer, "True or False", constructs.boolean_use))
 
 
+class AmbiguousTruthError(TracerBoolConversionError, ValueError):
+    """A traced array of several elements decided a Python branch; NumPy, too, calls that a `ValueError`.
+
+    What works: ``jnp.where`` to decide item by item, or ``.any()`` and ``.all()`` before `lax.cond`.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> calco.jit(lambda x: jnp.where(x > 0, x, -x))(jnp.array([1.0, -2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, tracer):
+        self.what = "bool()"
+        JAXTypeError.__init__(self, _explain(
+            self, tracer, "one True or False", constructs.boolean_use,
+            state=f"is ambiguous: a traced array of shape {tracer.aval.shape}",
+            first="(condition).any() or (condition).all() makes one answer of it"))
+
+
 class TracerIntegerConversionError(JAXTypeError):
     """A traced value was used as an index of a Python sequence, a size or a count.
 
@@ -276,7 +298,9 @@ class TracerIntegerConversionError(JAXTypeError):
     """
 
     def __init__(self, tracer):
-        super().__init__(_explain(self, tracer, "an integer", constructs.integer_use))
+        integer = tracer.aval.dtype.kind in "iu" and not tracer.aval.shape
+        first = "" if integer else f"an integer scalar: {_type(tracer.aval)} would not do outside a trace either"
+        super().__init__(_explain(self, tracer, "an integer", constructs.integer_use, first=first))
 
 
 class TracerArrayConversionError(JAXTypeError):

@@ -352,8 +352,6 @@ def _call(site, use):
     text = (_arguments(site, use) or [""])[0]
     if module == "math":
         return [f"jnp.{_MATH.get(last, last)}({text})" if text else f"jnp.{_MATH.get(last, last)}"]
-    if last in ("deepcopy", "copy") and module == "copy":
-        return ["arrays are immutable: use the value itself, no copy is needed"]
     if module in ("pickle", "json", "copyreg", "_pickle"):
         return ["return the value from the traced function, and save what the call gives back"]
     if module in ("operator", "_operator") and last == "index":

@@ -63,7 +63,8 @@ class Tracer(Array):
         return f"{type(self).__name__}<{self.aval}>"
 
     def __bool__(self) -> bool:
-        return bool(self._known(errors.TracerBoolConversionError))
+        several = self.aval.size > 1
+        return bool(self._known(errors.AmbiguousTruthError if several else errors.TracerBoolConversionError))
 
     def __int__(self) -> int:
         return int(self._known(errors.ConcretizationTypeError, "int()"))
@@ -90,6 +91,12 @@ class Tracer(Array):
         if not specification:
             return str(self)
         return format(self._known(errors.ConcretizationTypeError, "formatting"), specification)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
 
     def __reduce__(self):
         raise errors.ConcretizationTypeError(self, "pickling")
