@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calco.avals import ShapedArray
+import numpy as np
+
+from calco.avals import ShapedArray, dtypes
 
 # primitive -> {parameter: value}: not printed when it has this value, and this value when not printed.
 HIDDEN: dict[str, dict[str, object]] = {
@@ -29,6 +31,16 @@ ONLY_IN_JAX: dict[str, dict[str, object]] = {
 BRACKETED = {("dot_general", "dimension_numbers")}
 # Operations whose program continues the caller's: its variables are printed under the caller's names.
 CALLS = {"jit"}
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """As parameters print it."""
+    return "float0" if dtype == dtypes.float0 else dtype.name
+
+
+# Words that mean something in a parameter: no program is called so.
+RESERVED = frozenset({"None", "True", "False", "inf", "nan", "frozenset", "ShapedArray",
+                      *map(dtype_name, dtypes.ALL)})
 
 
 def _hides(table: dict, name: str, key: str, value) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from calco.avals import ShapedArray, dtypes
+from calco.avals import ShapedArray
 from calco.ir import forms
 from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, join, render
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
@@ -25,7 +25,7 @@ _ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 # A program in a parameter that has more equations is printed apart.
 _INLINE_EQUATIONS = 10
 # Letters that would read as numbers.
-_NOT_LETTERS = {"nan", "inf"}
+_NOT_LETTERS = {"nan", "inf", "nanj", "infj"}
 
 
 def letters() -> Iterator[str]:
@@ -106,11 +106,12 @@ class Shared:
             counts.update(dict.fromkeys(inside[key], 1))
         self.names: dict[int, str] = {}
         self.programs: list[tuple[str, Jaxpr | ClosedJaxpr]] = []
-        self.words: set[str] = set()
+        taken = set(forms.RESERVED)
         for key, (hint, inner) in found.items():
             if counts[key] > 1 or len(_open(inner).eqns) > _INLINE_EQUATIONS:
-                self.names[key] = _distinct(_word(hint), self.words)
+                self.names[key] = _distinct(_word(hint), taken)
                 self.programs.append((self.names[key], inner))
+        self.words = set(self.names.values())
 
 
 def _word(hint) -> str:
@@ -277,7 +278,7 @@ class Writer:
         if isinstance(value, enum.Enum):
             return f"{type(value).__name__}.{value.name}"
         if isinstance(value, np.dtype):
-            return "float0" if value == dtypes.float0 else value.name
+            return forms.dtype_name(value)
         if isinstance(value, ShapedArray):
             return repr(value)
         if isinstance(value, frozenset):
