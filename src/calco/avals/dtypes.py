@@ -41,7 +41,9 @@ complex64, complex128 = _BY_NAME["complex64"], _BY_NAME["complex128"]
 # The type of the tangent of an integer: no bytes, only a shape.
 float0 = np.dtype([("float0", np.void, 0)])
 
-_SINGLETON = {d: d for d in (*_BY_NAME.values(), float0)}
+# Every element type, once each.
+ALL = (*_BY_NAME.values(), float0)
+_SINGLETON = {d: d for d in ALL}
 _KIND = {d: "i" if n.startswith("int") else "u" if n.startswith("uint") else
          "b" if n == "bool" else "c" if n.startswith("complex") else "f" for n, d in _BY_NAME.items()}
 _KIND[float0] = "V"
