@@ -6,6 +6,7 @@
     │   │   └── TracerBoolConversionError   ... where Python decides a branch
     │   │       └── AmbiguousTruthError (ValueError) ... by an array of several elements
     │   ├── TracerIntegerConversionError    ... where Python needs an index or a size
+    │   │   └── TracerSliceError (IndexError)   ... in a slice of an array
     │   ├── TracerArrayConversionError      ... where NumPy needs an array
     │   └── UnexpectedTracerError           a tracer used after its trace ended
     └── JAXIndexError (IndexError)
@@ -301,6 +302,21 @@ class TracerIntegerConversionError(JAXTypeError):
         integer = tracer.aval.dtype.kind in "iu" and not tracer.aval.shape
         first = "" if integer else f"an integer scalar: {_type(tracer.aval)} would not do outside a trace either"
         super().__init__(_explain(self, tracer, "an integer", constructs.integer_use, first=first))
+
+
+class TracerSliceError(TracerIntegerConversionError, IndexError):
+    """A traced value was the start, stop or step of a slice of an array; such errors of indexing are `IndexError` too.
+
+    What works: `lax.dynamic_slice`, whose start may be traced and whose size is static; a mask, where
+    the size depends on data.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> window = calco.jit(lambda x, i: calco.lax.dynamic_slice(x, (i,), (2,)))    # not x[i:i + 2]
+    >>> window(jnp.arange(5.0), 1).tolist()
+    [1.0, 2.0]
+    """
 
 
 class TracerArrayConversionError(JAXTypeError):
