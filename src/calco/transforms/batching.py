@@ -72,7 +72,9 @@ class BatchTrace(Trace):
 
     def origin(self, tracer):
         value = tracer.value
-        return value.trace.origin(value) if isinstance(value, Tracer) else super().origin(tracer)
+        if isinstance(value, Tracer):
+            return value.trace.origin(value)
+        return super().origin(tracer)._replace(transform="vmap")
 
 
 def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
