@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 
-from calco.avals import dtypes
 from calco.core import Trace, Tracer, errors, set_eager_trace
 from calco.engine import DeviceArray, Executable, put
-from calco.ir import Eqn, Jaxpr, Literal, Var
+from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import lower_module
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import scalar
@@ -32,15 +32,20 @@ def as_array(x) -> DeviceArray:
 
 class EagerTrace(Trace):
     """Runs one operation now. There is no second implementation: it is the compiled one."""
-    __slots__ = ("_compiled", "_lock")
+    __slots__ = ("_compiled", "_by_program", "_by_text", "_lock")
 
     def __init__(self):
         super().__init__(None)
         self._compiled: dict[tuple, Executable] = {}
+        self._by_program: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._by_text: dict[str, Executable] = {}
         self._lock = threading.Lock()
 
     def process(self, primitive, args, params):
         arrays = [x if x.__class__ is DeviceArray else as_array(x) for x in args]
+        programs = subjaxprs(params)
+        if programs:
+            return self._process_program(primitive, arrays, params, programs)
         key = (primitive, *[x.aval for x in arrays], *params.items())
         executable = self._compiled.get(key)
         if executable is None:
@@ -57,23 +62,38 @@ class EagerTrace(Trace):
             program.executable = executable
         return executable(arrays)
 
+    def _process_program(self, primitive, arrays, params, programs):
+        """Operations that hold programs: a program that was run before, or one whose text was."""
+        memo = self._by_program.setdefault(programs[0], {})
+        key = (primitive, *[x.aval for x in arrays], *params.items())
+        executable = memo.get(key)
+        if executable is None:
+            avals = [x.aval for x in arrays]
+            outs = primitive.type_of(tuple(avals), params)
+            text = _module_text(primitive, avals, outs, params)
+            executable = self._by_text.get(text)
+            if executable is None:
+                executable = self._by_text[text] = Executable(text, outs)
+            memo[key] = executable
+        return executable(arrays)
+
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)
         outs = out if primitive.multiple_results else [out]
-        invars, outvars = [Var(a) for a in avals], [Var(a) for a in outs]
-        jaxpr = Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars)
-        executable = Executable(lower_module(jaxpr, primitive.name), outs)
+        executable = Executable(_module_text(primitive, avals, outs, params), outs)
         with self._lock:
             return self._compiled.setdefault(key, executable)
 
     def clear(self) -> None:
         with self._lock:
             self._compiled.clear()
+            self._by_program.clear()
+            self._by_text.clear()
 
 
-def float0_zeros(shape) -> np.ndarray:
-    """The tangent of an integer array."""
-    return np.zeros(shape, dtypes.float0)
+def _module_text(primitive, avals, outs, params) -> str:
+    invars, outvars = [Var(a) for a in avals], [Var(a) for a in outs]
+    return lower_module(Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars), primitive.name)
 
 
 eager = EagerTrace()

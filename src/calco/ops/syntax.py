@@ -141,7 +141,7 @@ def _check_rank_promotion(name: str, args) -> None:
 # --- the two factories ----------------------------------------------------------------------
 
 def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, on_bool: Primitive | None = None,
-                     numeric: bool = False, doc: str = "") -> Callable:
+                     numeric: bool = False, on_complex: Callable | None = None, doc: str = "") -> Callable:
     """NumPy's binary function over `primitive`.
 
     Parameters
@@ -152,6 +152,8 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
         What to do on two bools instead.
     numeric : bool
         Whether bools are converted to int32 first.
+    on_complex : callable, optional
+        What to do on two complex arrays of one dtype instead.
 
     Returns
     -------
@@ -173,8 +175,10 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
         a, b = convert(x, xa, dtype, weak), convert(y, ya, dtype, weak)
         if xa.shape and ya.shape and xa.ndim != ya.ndim:
             a, b = promote_shapes(name, a, b)
-        elif chosen is primitive:
+        elif chosen is primitive and (on_complex is None or dtypes.kind(dtype) != "c"):
             _remember(x, y, xa, ya, a, b)
+        if on_complex is not None and dtypes.kind(dtype) == "c":
+            return on_complex(a, b)
         return chosen.bind(a, b)
 
     def _remember(x, y, xa, ya, a, b):

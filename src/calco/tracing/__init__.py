@@ -1,9 +1,10 @@
 """Python to jaxpr: staging, source lines, captures."""
 from calco.tracing.composite import Program, clear_plans, composite
-from calco.tracing.replay import places, recorder, replay
+from calco.tracing.replay import enclosing, places, recorder, replay
 from calco.tracing.source import Place, place_of, user_frame
 from calco.tracing.staging import (
     Capture,
+    SelectedBranch,
     Staged,
     StagedTracer,
     StagingTrace,
@@ -14,6 +15,6 @@ from calco.tracing.staging import (
     stage,
 )
 
-__all__ = ["Capture", "Place", "Program", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite",
+__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing",
            "numpy_literal", "place_of", "places",
            "python_literal", "recorder", "replay", "scalar", "snapshot", "stage", "user_frame"]

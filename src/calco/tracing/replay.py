@@ -16,6 +16,14 @@ def recorder() -> StagingTrace | None:
     return trace
 
 
+def enclosing() -> StagingTrace | None:
+    """The trace that the user's function is being recorded by (not one that records tangents)."""
+    trace = recorder()
+    while trace is not None and (trace.linearizes or not isinstance(trace, StagingTrace)):
+        trace = trace.parent
+    return trace
+
+
 @contextmanager
 def places():
     """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from."""

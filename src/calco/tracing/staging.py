@@ -10,7 +10,7 @@ import numpy as np
 
 from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Trace, Tracer, errors, state
-from calco.engine import DeviceArray
+from calco.engine import DeviceArray, put
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from calco.tracing.source import place_of, user_frame
 
@@ -27,8 +27,8 @@ class Capture(NamedTuple):
 
     Attributes
     ----------
-    value : Array or numpy.ndarray or Tracer
-        The frozen value (a snapshot of a NumPy array), or a tracer of an enclosing trace.
+    value : Array
+        The frozen value (a copy of a NumPy array), or a tracer of an enclosing trace.
     source : object
         The object that the function used; its identity is what makes two uses one capture.
     var : variable
@@ -50,12 +50,37 @@ class Capture(NamedTuple):
         return place_of(self.code, self.lasti)
 
 
-class StagingTrace(Trace):
-    """Records operations. Values from outside become constants, one for each object."""
-    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "_by_id", "_jaxpr")
+class SelectedBranch(NamedTuple):
+    """A conditional that became a select, because its predicate is mapped over: all branches run."""
+    primitive: str
+    branches: int
+    size: int
+    code: object
+    lasti: int
 
-    def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo()):
+    @property
+    def place(self):
+        return place_of(self.code, self.lasti)
+
+
+class StagingTrace(Trace):
+    """Records operations. Values from outside become constants, one for each object.
+
+    Attributes
+    ----------
+    outer : StagingTrace or None
+        The enclosing trace that arrays from outside are captured in (and then passed down), so that an
+        object is captured once however deep its uses are. None for a program that is remembered on its own.
+    where : (code, lasti) or None
+        A source place to give to equations instead of the line that is running.
+    selected : list of SelectedBranch
+    """
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_jaxpr")
+
+    def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)
+        self.outer = outer
+        self.selected: list[SelectedBranch] = []
         self.eqns: list[Eqn] | None = []
         self.append = self.eqns.append
         self.invars: list[StagedTracer] = []
@@ -163,15 +188,15 @@ class StagingTrace(Trace):
         known = self._by_id.get(id(x))
         if known is not None:
             return known.var
-        if value is None:
-            value = snapshot(x)
         if where is None:
             where = self.where
         if where is None:
             frame = user_frame()
             where = frame.f_code, frame.f_lasti
-        var = self.new_value(value.aval if isinstance(value, (Tracer, DeviceArray))
-                             else shaped(value.shape, dtypes.canonicalize(value.dtype)))
+        if value is None:
+            inherited = self.outer is not None and not isinstance(x, Tracer)
+            value = self.outer.capture(x, operand, where) if inherited else snapshot(x)
+        var = self.new_value(value.aval)
         self._by_id[id(x)] = capture = Capture(value, x, var, *where, operand)
         self.captures.append(capture)
         return var
@@ -211,6 +236,11 @@ class StagingTrace(Trace):
             if id(var) in needed:
                 found.append(names[id(var)])
         text = f"{created.file}:{created.line} ({created.text})" if created else None
+        if not found:
+            for capture in self.captures:
+                if id(capture.var) in needed and isinstance(capture.value, Tracer):
+                    outer = capture.value.trace.origin(capture.value)
+                    return outer._replace(created=text or outer.created)
         return errors.Origin(self.debug.name, tuple(found), text)
 
 
@@ -240,12 +270,10 @@ def scalar(x, dtype: np.dtype) -> np.generic:
 
 
 def snapshot(x):
-    """`x` itself if it cannot change, else a private copy of its value now."""
+    """`x` itself if it cannot change, else an array with a copy of its value now."""
     if isinstance(x, (Tracer, DeviceArray)):
         return x
-    copy = np.array(x, dtype=dtypes.canonicalize(x.dtype), order="C", copy=True)
-    copy.flags.writeable = False
-    return copy
+    return put(x, shaped(x.shape, dtypes.canonicalize(x.dtype)))
 
 
 # --- from a function to a jaxpr ------------------------------------------------------------
@@ -255,6 +283,7 @@ class Staged(NamedTuple):
     jaxpr: Jaxpr
     consts: list
     captures: list[Capture]
+    selected: list[SelectedBranch]
 
     @property
     def closed(self) -> ClosedJaxpr:
@@ -262,7 +291,7 @@ class Staged(NamedTuple):
 
 
 def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = DebugInfo(),
-          where: tuple | None = None) -> Staged:
+          where: tuple | None = None, outer: StagingTrace | None = None) -> Staged:
     """Run `function` once on tracers of these types and record what it does.
 
     Parameters
@@ -273,9 +302,11 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
         The types of the inputs.
     where : (code, lasti), optional
         A source place to give to all equations instead of the line that ran them.
+    outer : StagingTrace, optional
+        See `StagingTrace.outer`.
     """
     before = state.trace
-    trace = StagingTrace(before, debug)
+    trace = StagingTrace(before, debug, outer)
     trace.where = where
     inputs = [trace.new_input(a) for a in avals]
     # Each equation is a few objects that live on: the cyclic collector would look at all of them
@@ -287,7 +318,7 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
         outs = function(*inputs)
         outvars = [trace.read(x, i) for i, x in enumerate(outs)]
         jaxpr, consts = trace.finish(outvars)
-        return Staged(jaxpr, consts, trace.captures)
+        return Staged(jaxpr, consts, trace.captures, trace.selected)
     finally:
         state.trace = before
         trace.close()

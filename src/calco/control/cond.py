@@ -1,0 +1,331 @@
+"""`cond` and `switch`: a conditional that the compiled program decides on each call."""
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+
+
+from calco.avals import dtypes, tangent_aval, trees
+from calco.control.branches import Branch, close_branches, joined_types
+from calco.control.programs import hoist, take
+from calco.core import Array, Linear, Primitive, Zero
+from calco.ir import ClosedJaxpr, Var
+from calco.ir.evaluate import evaluate_reference
+from calco.ops.comparison import ne
+from calco.ops.selection import clamp, select_n
+from calco.ops.structure import (
+    aval_of,
+    broadcast_in_dim,
+    convert_element_type,
+    literal_like,
+    move_dim,
+    zeros,
+)
+from calco.tracing import SelectedBranch, python_literal, recorder, replay, stage, user_frame
+from calco.transforms.arguments import check_array
+from calco.transforms.batching import batched_program
+from calco.transforms.forward import jvp_program
+from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
+
+
+# --- the rules --------------------------------------------------------------------------------
+
+def bind_cond(index, branches: Sequence[ClosedJaxpr], operands) -> list:
+    """Bind a conditional; constants of the branches become operands of all of them."""
+    hoisted = [hoist(b) for b in branches]
+    extra = [v for _, consts in hoisted for v in consts]
+    if extra:
+        counts = [len(consts) for _, consts in hoisted]
+        branches = [_padded(closed, sum(counts[:i]), sum(counts[i + 1:]), counts[i], hoisted, i)
+                    for i, (closed, _) in enumerate(hoisted)]
+        operands = [*extra, *operands]
+    return cond_p.bind(index, *operands, branches=tuple(branches))
+
+
+def _padded(closed: ClosedJaxpr, before: int, after: int, own: int, hoisted, i) -> ClosedJaxpr:
+    """`closed` with unused inputs for the constants of the branches before and after it."""
+    avals = [a for c, consts in hoisted for a in c.in_avals[:len(consts)]]
+    jaxpr = closed.jaxpr
+    invars = [*[Var(a) for a in avals[:before]], *jaxpr.invars[:own],
+              *[Var(a) for a in avals[before + own:]], *jaxpr.invars[own:]]
+    assert len(avals) == before + own + after
+    return ClosedJaxpr(jaxpr.replace(invars=invars))
+
+
+def _infer(index, *avals, branches):
+    if index.shape or index.dtype != dtypes.int32:
+        raise TypeError(f"cond: the index must be int32[], got {index.short}")
+    outs = branches[0].out_avals
+    for i, branch in enumerate(branches):
+        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, branch.in_avals, strict=True)):
+            raise TypeError(f"cond: operands ({', '.join(a.short for a in avals)}) do not match the inputs of branch "
+                            f"{i} ({', '.join(a.short for a in branch.in_avals)})")
+        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(outs, branch.out_avals, strict=True)):
+            raise TypeError(f"cond: the outputs of branch {i} ({', '.join(a.short for a in branch.out_avals)}) are not "
+                            f"those of branch 0 ({', '.join(a.short for a in outs)})")
+    return list(outs)
+
+
+def _lower(block, outs, index, *operands, branches):
+    regions = []
+    for branch in branches:
+        region = block.region()
+        region.returns(block.module.inline(region, branch, list(operands)))
+        regions.append(region)
+    return block.ops("stablehlo.case", [index], outs, regions=tuple(regions))
+
+
+def _any_of(masks) -> list[bool]:
+    return [any(column) for column in zip(*masks)] if masks else []
+
+
+def _jvp(primals, tangents, *, branches):
+    index, *operands = primals
+    nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
+    wanted = _any_of([jvp_program(b, nonzero).nonzero_out for b in branches])
+    programs = [jvp_program(b, nonzero, wanted).closed for b in branches]
+    outs = bind_cond(index, programs, [*operands, *take(tangents[1:], nonzero)])
+    avals = branches[0].out_avals
+    dots = iter(outs[len(avals):])
+    return outs[:len(avals)], [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, avals)]
+
+
+def _linearize(trace, primals, tangents, params):
+    index, *operands = primals
+    branches = params["branches"]
+    nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
+    wanted = _any_of([linearized_program(b, nonzero).nonzero_out for b in branches])
+    programs = [linearized_program(b, nonzero, wanted) for b in branches]
+    slots, places = _residual_slots(programs)
+    n = len(branches[0].out_avals)
+    known = [_known_branch(p, n, slots, place) for p, place in zip(programs, places)]
+    outs = bind_cond(index, known, operands)
+    outs, residuals = outs[:n], outs[n:]
+    dots = iter(())
+    if any(wanted):
+        linear = [_linear_branch(p, slots, place) for p, place in zip(programs, places)]
+        dots = iter(bind_cond(index, linear, [*residuals, *take(tangents[1:], nonzero)]))
+    return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, branches[0].out_avals)]
+
+
+def _residual_slots(programs: Sequence[LinearizedProgram]):
+    """Types of the residuals that the branches share, and for each branch the slot of each of its own."""
+    slots: list = []
+    places = []
+    for program in programs:
+        free = list(range(len(slots)))
+        place = []
+        for aval in program.linear.in_avals[:program.residuals]:
+            slot = next((i for i in free if slots[i].strong is aval.strong), None)
+            if slot is None:
+                slot = len(slots)
+                slots.append(aval)
+            else:
+                free.remove(slot)
+            place.append(slot)
+        places.append(place)
+    return slots, places
+
+
+def _known_branch(program: LinearizedProgram, n: int, slots, place) -> ClosedJaxpr:
+    """Outputs, then every slot: this branch's residuals in theirs, zeros in the rest."""
+    closed, consts = hoist(program.known)
+    if consts:
+        return ClosedJaxpr(_known_branch(program._replace(known=closed), n, slots, place).jaxpr.replace(
+            constvars=closed.jaxpr.invars[:len(consts)], invars=closed.jaxpr.invars[len(consts):]), consts)
+    jaxpr = closed.jaxpr
+    own = dict(zip(place, jaxpr.outvars[n:]))
+    fillers = stage(lambda: [zeros(a) for i, a in enumerate(slots) if i not in own], []).jaxpr
+    filler = iter(fillers.outvars)
+    outs = [own[i] if i in own else next(filler) for i in range(len(slots))]
+    return ClosedJaxpr(jaxpr.replace(eqns=[*jaxpr.eqns, *fillers.eqns], outvars=[*jaxpr.outvars[:n], *outs]))
+
+
+def _linear_branch(program: LinearizedProgram, slots, place) -> ClosedJaxpr:
+    """Takes every slot, uses its own."""
+    jaxpr = program.linear.jaxpr
+    own = dict(zip(place, jaxpr.invars[:program.residuals]))
+    leading = [own[i] if i in own else Var(a) for i, a in enumerate(slots)]
+    return ClosedJaxpr(jaxpr.replace(invars=[*leading, *jaxpr.invars[program.residuals:]]), program.linear.consts)
+
+
+def _transpose(cotangents, index, *args, branches):
+    linear = [isinstance(x, Linear) for x in args]
+    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
+    programs = [transposed_program(b, linear, nonzero, True).closed for b in branches]
+    known = [x for x, is_linear in zip(args, linear) if not is_linear]
+    outs = iter(bind_cond(index, programs, [*known, *take(cotangents, nonzero)]))
+    return [None, *[next(outs) if is_linear else None for is_linear in linear]]
+
+
+def _batch(size, args, dims, *, branches):
+    (index, *operands), (index_dim, *operand_dims) = args, dims
+    if index_dim is None:
+        mapped = _any_of([[d is not None for d in batched_program(b, size, operand_dims).out_dims] for b in branches])
+        programs = [batched_program(b, size, operand_dims, mapped).closed for b in branches]
+        return bind_cond(index, programs, operands), [0 if m else None for m in mapped]
+    note_selected("cond", len(branches), size)
+    everything = [True] * len(branches[0].out_avals)
+    index = move_dim(index, index_dim, 0)
+    results = []
+    for branch in branches:
+        closed = batched_program(branch, size, operand_dims, everything).closed
+        results.append(replay(closed.jaxpr, closed.consts, operands))
+    which = ne(index, 0) if len(branches) == 2 else clamp(0, index, len(branches) - 1)
+    outs = []
+    for columns in zip(*results):
+        shape = aval_of(columns[0]).shape
+        outs.append(select_n(broadcast_in_dim(which, shape, (0,)), *columns))
+    return outs, [0] * len(outs)
+
+
+def note_selected(primitive: str, branches: int, size: int) -> None:
+    """Keep on the trace's record that a conditional became a select, and where."""
+    trace = recorder()
+    while trace is not None and trace.linearizes:
+        trace = trace.parent
+    if trace is not None and hasattr(trace, "selected"):
+        if trace.where is not None:
+            code, lasti = trace.where
+        else:
+            frame = user_frame()
+            code, lasti = frame.f_code, frame.f_lasti
+        trace.selected.append(SelectedBranch(primitive, branches, size, code, lasti))
+
+
+def _oracle(index, *args, branches):
+    chosen = branches[min(max(int(index), 0), len(branches) - 1)]
+    return evaluate_reference(chosen.jaxpr, chosen.consts, *args)
+
+
+def _effects(*, branches):
+    return frozenset().union(*[b.effects for b in branches])
+
+
+cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
+                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects)
+
+
+# --- the functions ------------------------------------------------------------------------------
+
+def _scalar_type(construct: str, name: str, x):
+    try:
+        aval = check_array(construct, name, x)
+    except TypeError:
+        raise TypeError(f"{construct}: {name} must be a scalar bool or number, got {x!r} of type "
+                        f"{type(x).__name__}") from None
+    if aval.shape:
+        raise TypeError(f"{construct}: {name} must be a scalar, got {x} of shape {aval.shape}; reduce it with "
+                        ".any() or .all(), or use jnp.where to choose element by element")
+    return aval
+
+
+def _as_atom(x):
+    """A Python number as a literal, so that it keeps its weak type."""
+    return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
+
+
+def _run(construct: str, index, functions: Sequence[Callable], operands):
+    leaves, in_tree = trees.flatten(operands)
+    avals = [check_array(construct, f"operand {path}", x)
+             for path, x in zip(trees.path_strings(in_tree), leaves)]
+    branches = [Branch(construct, f, in_tree, avals) for f in functions]
+    out_avals = joined_types(construct, branches)
+    programs, captured = close_branches(branches, out_avals)
+    outs = bind_cond(index, programs, [*captured, *map(_as_atom, leaves)])
+    return trees.unflatten(branches[0].out_tree, outs)
+
+
+def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None):
+    """Run `true_fun` or `false_fun` on the operands, as `pred` says when the program runs.
+
+    Both functions are traced. The compiled program evaluates `pred` on every call and runs one of them.
+
+    Parameters
+    ----------
+    pred : scalar
+        A bool, or a number (true if it is not zero); shape ().
+    true_fun, false_fun : callable
+        Of the operands; their results have one tree structure and equal shapes and dtypes. Python numbers
+        in the results give way to the dtype of the other branch.
+    *operands : pytrees of arrays
+
+    Raises
+    ------
+    TypeError
+        If `pred` is not a scalar, or the branches return different types: the message names the output,
+        both types and both functions.
+
+    Examples
+    --------
+    >>> import calco
+    >>> from calco import lax
+    >>> calco.jit(lambda x: lax.cond(x > 0, lambda v: v * 2, lambda v: -v, x))(-3.0).item()
+    3.0
+    """
+    if operand is not None:
+        if operands:
+            raise TypeError("if 'operand' keyword is passed then no positional operands can be passed, got "
+                            f"operand={operand!r} and positional operands {operands!r}")
+        operands = (operand,)
+    for name, function in (("true_fun", true_fun), ("false_fun", false_fun)):
+        if not callable(function):
+            raise TypeError(f"lax.cond: {name} and false_fun arguments should be callable, got "
+                            f"{name}={function!r} of type {type(function).__name__}")
+    aval = _scalar_type("lax.cond", "pred", pred)
+    if dtypes.kind(aval.dtype) == "V":
+        raise TypeError("lax.cond: pred must be a bool or a number, got float0")
+    if not isinstance(pred, Array):
+        pred = bool(pred)
+        index = literal_like(int(pred), dtypes.int32)
+    else:
+        if aval.dtype != dtypes.bool_:
+            pred = ne(pred, literal_like(0, aval.dtype))
+        index = convert_element_type(pred, dtypes.int32)
+    return _run("lax.cond", index, (false_fun, true_fun), operands)
+
+
+def switch(index, branches: Sequence[Callable], *operands, operand=None):
+    """Run one of `branches` on the operands, the one with number `index` when the program runs.
+
+    Parameters
+    ----------
+    index : scalar
+        Integer. Clamped to ``[0, len(branches) - 1]``.
+    branches : sequence of callable
+        Their results have one tree structure and equal shapes and dtypes.
+    *operands : pytrees of arrays
+
+    Examples
+    --------
+    >>> from calco import lax
+    >>> lax.switch(1, [lambda x: x, lambda x: x * 10], 2.0).item()
+    20.0
+    """
+    if operand is not None:
+        operands = (operand,)
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("Empty branch sequence: lax.switch needs at least one branch")
+    for i, function in enumerate(branches):
+        if not callable(function):
+            raise TypeError(f"lax.switch: branches argument should be a sequence of callables, got "
+                            f"branches[{i}]={function!r} of type {type(function).__name__}")
+    aval = _scalar_type("lax.switch", "index", index)
+    if dtypes.kind(aval.dtype) not in "iu":
+        raise TypeError(f"lax.switch: Index type must be an integer, got {aval.dtype.name}")
+    if not isinstance(index, Array):
+        number = operator.index(index)
+        if not 0 <= number < len(branches):
+            warnings.warn(f"lax.switch: index {number} is out of range for {len(branches)} branches and is clamped",
+                          stacklevel=2)
+        index = min(max(number, 0), len(branches) - 1)
+    if len(branches) == 1:
+        return branches[0](*operands)
+    if not isinstance(index, Array):
+        index = literal_like(index, dtypes.int32)
+    else:
+        index = clamp(literal_like(0, dtypes.int32), convert_element_type(index, dtypes.int32),
+                      literal_like(len(branches) - 1, dtypes.int32))
+    return _run("lax.switch", index, branches, operands)

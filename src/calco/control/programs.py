@@ -1,0 +1,31 @@
+"""What higher-order primitives share: constants hoisted out of sub-programs, operands prepared."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+from calco.ir import ClosedJaxpr
+
+_hoisted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
+    """`closed` with its constants as leading inputs, and their values.
+
+    A sub-program holds no arrays: they become operands of the equation, and so constants of the
+    outermost program, which are passed to the executable and never written into its text.
+    """
+    if not closed.consts:
+        return closed, []
+    found = _hoisted.get(closed)
+    if found is None:
+        jaxpr = closed.jaxpr
+        debug = jaxpr.debug._replace(arg_names=())
+        found = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
+        _hoisted[closed] = found
+    return found, closed.consts
+
+
+def take(values: Sequence, mask: Sequence[bool]) -> list:
+    """The values where `mask` holds."""
+    return [x for x, keep in zip(values, mask, strict=True) if keep]
