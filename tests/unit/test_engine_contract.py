@@ -1,9 +1,12 @@
 """One contract test for each call of jaxlib that the engine relies on, and for each one that it avoids."""
-import importlib.util
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from test_engine_process import needs_jax, run_python
+from test_engine_process import SOURCE, needs_jax, run_python
 
 from calco.avals import dtypes, shaped
 from calco.engine import shim
@@ -175,6 +178,15 @@ def test_deleting_a_buffer_leaves_views_of_it_valid():
     assert view.tolist() == list(range(1000))
 
 
+def test_deleting_a_buffer_under_a_dlpack_export_aborts_so_arrays_never_do():
+    # When this fails with another jaxlib, `DeviceArray.delete` can call the buffer's again.
+    code = ("import numpy as np; from calco.engine import device_put; x = device_put(np.ones(3)); "
+            "c = x.__dlpack__(); print('made', flush=True); x.buffer.delete(); print('survived')")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": SOURCE})
+    assert done.stdout == "made\n" and done.returncode == -signal.SIGABRT
+
+
 def test_env_option_overrides_reach_xla():
     options = compile_options()
     options.env_option_overrides = [("xla_nope", 1)]
@@ -247,7 +259,6 @@ def test_wide_types_survive_in_a_process_without_jax():
 
 @needs_jax
 def test_jax_works_beside_the_engine():
-    assert importlib.util.find_spec("jax") is not None
     assert run_python("""
         import json
         import numpy as np

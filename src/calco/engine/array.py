@@ -9,7 +9,7 @@ from calco.engine import dlpack, shim
 from calco.engine.client import SingleDeviceSharding
 from calco.engine.errors import deleted
 from calco.engine.shim import JaxlibError
-from calco.engine.transfer import failure, host_view, is_packed, put_buffer
+from calco.engine.transfer import deleted_buffer, failure, host_view, is_packed, put_buffer
 
 _CPU = (dlpack.CPU, 0)
 
@@ -177,8 +177,11 @@ class DeviceArray(Array):
         self._check_alive()
 
     def delete(self) -> None:
-        """Free the buffer now; using the array afterwards is a RuntimeError. Deleting twice is not."""
-        self.buffer.delete()
+        """Let go of the buffer; using the array afterwards is a RuntimeError. Deleting twice is not.
+
+        The memory is free once no view, DLPack export or running program uses it.
+        """
+        self.buffer = deleted_buffer(self.device)
 
     def is_deleted(self) -> bool:
         """Whether the buffer was deleted or donated."""
@@ -268,8 +271,8 @@ def _array_repr(host: np.ndarray, aval: ShapedArray) -> str:
     facts += f"dtype={aval.dtype.name}" + (", weak_type=True" if aval.weak_type else "") + ")"
     if host.size == 0:
         return f"Array([], {facts}"
-    body = "Array(" + np.array2string(host, separator=", ", prefix="Array(", suffix=",") + ","
+    body = np.array2string(host, separator=", ", prefix="Array(", suffix=",") + ","
     # A dtype that does not fit is set off by the width of the prefix, on the same line, as JAX prints it.
     column = len(body) - body.rfind("\n") - 1
-    too_wide = column + len(facts) + 1 > np.get_printoptions()["linewidth"]
-    return body + " " * (len("Array(") if too_wide else 1) + facts
+    too_wide = column + len(facts) + 1 >= np.get_printoptions()["linewidth"]
+    return "Array(" + body + " " * (len("Array(") if too_wide else 1) + facts

@@ -92,8 +92,7 @@ class Executable:
         except JaxlibError as error:
             raise self.failure(arrays, error) from None
         for i in self.donated:
-            if not arrays[i].buffer.is_deleted():
-                arrays[i].buffer.delete()
+            arrays[i].delete()
         return list(map(DeviceArray, buffers, self.out_avals))
 
     def failure(self, arrays: Sequence[DeviceArray], error: Exception) -> RuntimeError:

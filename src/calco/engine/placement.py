@@ -23,7 +23,8 @@ def put_scalar(value, aval: ShapedArray) -> DeviceArray:
     """A Python number as an array of type `aval`; recently used ones are kept.
 
     Two numbers share an array only if they have the same type and the same bits: ``True`` and ``1``,
-    ``0.0`` and ``-0.0`` do not, a NaN does with itself.
+    ``0.0`` and ``-0.0`` do not, a NaN does with itself. For arguments of programs: what a user holds
+    should come from `device_put`, so that deleting it deletes nobody else's.
 
     Raises
     ------

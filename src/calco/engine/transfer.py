@@ -1,7 +1,7 @@
 """Host memory to device buffers and back. Always a copy on the way in, unless the memory is ours."""
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -58,6 +58,18 @@ def host_view(buffer, aval: ShapedArray) -> np.ndarray:
 def failure(buffer, aval: ShapedArray, error: Exception) -> RuntimeError:
     """What to raise instead of jaxlib's `error` about a buffer."""
     return deleted(aval) if buffer.is_deleted() else XlaRuntimeError(str(error))
+
+
+@cache
+def deleted_buffer(device):
+    """The buffer that stands in a deleted array.
+
+    Arrays let go of their buffer and never ask XLA to free it under others: freeing one whose memory
+    is exported by DLPack aborts the process.
+    """
+    buffer = shim.put(np.zeros((), np.float32), shaped((), dtypes.float32), xc.SingleDeviceSharding(device), device)
+    buffer.delete()
+    return buffer
 
 
 def is_packed(dtype: np.dtype) -> bool:
