@@ -44,7 +44,9 @@ def letters() -> Iterator[str]:
 def literal_text(literal: Literal) -> str:
     """``2.0:f32[]``."""
     value = literal.val
-    return f"{value.item() if isinstance(value, (np.generic, np.ndarray)) else value}:{literal.aval.short}"
+    # An ill-formed literal is printed too: the checker names it.
+    number = value.item() if isinstance(value, (np.generic, np.ndarray)) and value.size == 1 else value
+    return f"{number}:{literal.aval.short}"
 
 
 def programs_in(value) -> Iterator[Jaxpr | ClosedJaxpr]:
@@ -171,7 +173,7 @@ class Writer:
             return
         for var, path in zip(jaxpr.invars, jaxpr.debug.arg_names):
             word = re.sub(r"\[['\"]?", ".", path or "").replace("']", "").replace('"]', "").replace("]", "")
-            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_LETTERS and id(var) not in scope.names:
+            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_LETTERS:
                 scope.names[id(var)] = word
                 self.taken.add(word)
 
@@ -197,17 +199,14 @@ class Writer:
     # --- programs
 
     def text(self, width: int) -> str:
-        if self.arg_names:
-            for path in _open(self.top).debug.arg_names:
-                # Constants are named first, and must not take the name of an argument.
-                if _ARGUMENT.fullmatch(path or ""):
-                    self.taken.add(path)
-        parts = []
-        for name, program in self.shared.programs:
-            jaxpr = _open(program)
-            parts.append(render(Group([f"let {name} = ", self.program(jaxpr, Scope(jaxpr)), " in"]), width))
         jaxpr = _open(self.top)
         scope = Scope(jaxpr)
+        if self.arg_names:
+            self.name_arguments(scope, jaxpr)
+        parts = []
+        for name, program in self.shared.programs:
+            inner = _open(program)
+            parts.append(render(Group([f"let {name} = ", self.program(inner, Scope(inner)), " in"]), width))
         parts.append(render(self.program(jaxpr, scope), width))
         return "\n".join(parts)
 
