@@ -69,13 +69,15 @@ class EagerTrace(Trace):
         executable = memo.get(key)
         if executable is None:
             avals = [x.aval for x in arrays]
-            outs = primitive.type_of(tuple(avals), params)
+            out = primitive.type_of(tuple(avals), params)
+            outs = out if primitive.multiple_results else [out]
             text = _module_text(primitive, avals, outs, params)
             executable = self._by_text.get(text)
             if executable is None:
                 executable = self._by_text[text] = Executable(text, outs)
             memo[key] = executable
-        return executable(arrays)
+        outs = executable(arrays)
+        return outs if primitive.multiple_results else outs[0]
 
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)

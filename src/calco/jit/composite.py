@@ -1,3 +1,0 @@
-from calco.tracing import composite
-
-__all__ = ["composite"]

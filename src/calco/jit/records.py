@@ -1,0 +1,140 @@
+"""What a trace took and cost: plain facts, kept where they arise. `report` puts them into words."""
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.avals import ShapedArray
+from calco.core import Tracer
+from calco.ir import ClosedJaxpr
+from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
+from calco.tracing.names import expression_at, find_name
+
+
+class CapturedArray:
+    """An array that a trace took from outside the function, frozen at its value then.
+
+    Attributes
+    ----------
+    value : Array
+        The frozen value.
+    aval : ShapedArray
+    place : Place or None
+        The first use.
+    """
+    __slots__ = ("value", "_code", "_lasti", "_operand", "_source", "_function")
+
+    def __init__(self, capture: Capture, function):
+        self.value, self._code, self._lasti = capture.value, capture.code, capture.lasti
+        self._operand, self._function = capture.operand, function
+        source = capture.source
+        # The user's own array is not kept alive for its name.
+        self._source = weakref.ref(source) if isinstance(source, np.ndarray) else (lambda: source)
+
+    aval: ShapedArray = property(lambda self: self.value.aval)
+    nbytes = property(lambda self: self.value.aval.nbytes)
+
+    @property
+    def place(self) -> Place | None:
+        return place_of(self._code, self._lasti)
+
+    @property
+    def name(self) -> str | None:
+        """How the function reaches the array (``global W``, ``closure scale``), as far as it can be told."""
+        source = self._source()
+        found = find_name(self._function, source) if source is not None else None
+        return found or expression_at(self._code, self._lasti, self._operand)
+
+    @property
+    def source(self):
+        """The object that the function used, if it still exists."""
+        return self._source()
+
+    def __repr__(self) -> str:
+        return f"CapturedArray({self.name or '?'}: {self.aval.short} at {self.place})"
+
+
+class Printed(NamedTuple):
+    """Text that the function printed while it was traced, and where."""
+    text: str
+    place: Place | None
+
+
+class TraceRecord:
+    """One trace of a function.
+
+    Attributes
+    ----------
+    function : str
+    place : str
+        Where the function is defined.
+    arguments : tuple of (str, ShapedArray)
+        Name and type of each dynamic argument leaf.
+    statics : tuple of (str, object)
+        Name and value of each static argument.
+    options : Options
+    jaxpr : ClosedJaxpr
+        The program; each equation has its source place.
+    captures : tuple of CapturedArray
+    selected : tuple of SelectedBranch
+        Conditionals that became selects.
+    printed : tuple of Printed
+    seconds : dict
+        Of each stage so far: ``trace``, ``lower``, ``compile``.
+    calls : int
+        How often the compiled program ran.
+    unused : tuple of str
+        Arguments that the program does not depend on; known when it has been lowered.
+    """
+    __slots__ = ("function", "place", "arguments", "statics", "options", "jaxpr", "captures", "selected", "printed",
+                 "seconds", "calls", "unused", "text")
+
+    def __init__(self, *, function: str, place: str, arguments, statics, options, jaxpr: ClosedJaxpr,
+                 captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):
+        self.function, self.place, self.arguments, self.statics = function, place, arguments, statics
+        self.options, self.jaxpr, self.captures, self.selected = options, jaxpr, captures, selected
+        self.printed = printed
+        self.seconds: dict[str, float] = {}
+        self.calls, self.unused, self.text = 0, (), None
+
+    def equations(self) -> list[tuple[str, Place | None]]:
+        """Primitive and source place of each equation."""
+        return [(e.primitive.name, place_of(e.code, e.lasti)) for e in self.jaxpr.eqns]
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {aval.short}" for name, aval in self.arguments)
+        return f"TraceRecord({self.function}({types}), {len(self.jaxpr.eqns)} equations, {self.calls} calls)"
+
+
+class Listener:
+    """Passes everything on to the real ``sys.stdout``; keeps what this thread wrote."""
+
+    def __init__(self, stream):
+        self._stream, self._thread = stream, threading.get_ident()
+        self.heard: list[Printed] = []
+
+    def write(self, text: str):
+        if threading.get_ident() == self._thread and text.strip():
+            frame = user_frame()
+            self.heard.append(Printed(text, place_of(frame.f_code, frame.f_lasti)))
+        return self._stream.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> Listener:
+        sys.stdout = self
+        return self
+
+    def __exit__(self, *exc) -> None:
+        if sys.stdout is self:  # else somebody replaced it meanwhile, and it is theirs
+            sys.stdout = self._stream
+
+
+def is_concrete(consts) -> bool:
+    """Whether no constant is a tracer of an enclosing trace: such a program may be remembered."""
+    return not any(isinstance(c, Tracer) for c in consts)
