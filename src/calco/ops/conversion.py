@@ -41,7 +41,7 @@ def _bitcast_infer(x, *, new_dtype):
 
 
 def _bitcast_oracle(x, *, new_dtype):
-    x = np.ascontiguousarray(x)
+    x = np.array(x, order="C")
     if x.dtype.itemsize == new_dtype.itemsize:
         return x.view(new_dtype)
     if x.dtype.itemsize > new_dtype.itemsize:

@@ -213,8 +213,15 @@ def _add_any_infer(x: ShapedArray, y: ShapedArray) -> ShapedArray:
     return x if x is y else x.strong
 
 
+def _add_any_batch(size, args, dims):
+    """Unlike `add`, it takes operands of one shape only."""
+    if dims[0] == dims[1]:
+        return add_any_p.bind(*args), dims[0]
+    return add_any_p.bind(*[structure.with_batch_dim(x, d, size) for x, d in zip(args, dims)]), 0
+
+
 add_any_p = Primitive(
     "add_any", infer=_add_any_infer, lower=elementwise_lower("stablehlo.add"), jvp=_add_any_jvp,
     transpose=lambda ct, x, y: tuple(ct if isinstance(v, Linear) else None for v in (x, y)),
-    batch=elementwise_batch(lambda *xs: add_any_p.bind(*xs)), oracle=np.add)
+    batch=_add_any_batch, oracle=np.add)
 

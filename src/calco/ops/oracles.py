@@ -214,10 +214,10 @@ def _erf_inv(y: float) -> float:
     return math.copysign(x, y)
 
 
-def scaled_bessel(x, order: int):
+def scaled_bessel(x, order: int, nodes: int = 1024):
     """``exp(-|x|) * I_order(x)`` by the trapezoidal rule on its integral, which converges geometrically."""
     x = np.asarray(x)
-    angles = (np.arange(1024) + 0.5) * (np.pi / 1024)
+    angles = (np.arange(nodes) + 0.5) * (np.pi / nodes)
     weights = np.cos(order * angles)
     values = np.mean(np.exp(np.abs(x)[..., None] * (np.cos(angles) - 1)) * weights, axis=-1)
     return values * (np.sign(x) if order else 1)

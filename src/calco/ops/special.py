@@ -1,14 +1,19 @@
 """Special functions: error functions, gamma functions, Bessel functions, and neighbours of floats."""
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
+from calco.avals import dtypes, shaped
 from calco.core import No, Primitive
 from calco.ops import families, oracles
-from calco.ops.arithmetic import add, mul, neg, square
-from calco.ops.exponential import constant, exp
+from calco.ops.arithmetic import abs, add, integer_pow, mul, neg, sign, square, sub
+from calco.ops.comparison import gt
+from calco.ops.exponential import constant, constant_value, exp
 from calco.ops.families import callable_of, elementwise
-from calco.ops.structure import NOT_LINEAR
+from calco.ops.selection import select_n
+from calco.ops.structure import NOT_LINEAR, aval_of, full
 from calco.ops.trigonometric import chlo
 
 
@@ -54,11 +59,68 @@ zeta_p = _function("zeta", "zeta", [
     lambda g, ans, x, q: mul(g, mul(neg(x), zeta(add(x, constant(1, x)), q)))], oracles.zeta, arity=2)
 zeta = callable_of(zeta_p, 2, """Elementwise Hurwitz zeta function: the sum of ``(q + k) ** -x`` over k = 0, 1, ...""")
 
+# --- Bessel functions -------------------------------------------------------------------------------
+
+
+@cache
+def _bessel_series(terms: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev series of i0e(x) on [0, 8] in ``x / 4 - 1``, and of sqrt(x) i0e(x) on [8, inf) in ``16 / x - 1``."""
+    interpolate = np.polynomial.chebyshev.chebinterpolate
+    near = interpolate(lambda t: oracles.scaled_bessel(4 * (t + 1), 0), terms)
+    far = interpolate(
+        lambda t: oracles.scaled_bessel(16 / (t + 1), 0, 4096) * np.sqrt(16 / (t + 1)), terms)
+    return tuple([np.trim_zeros(np.where(np.abs(c) < 1e-17, 0, c), "b") for c in (near, far)])
+
+
+def _clenshaw(b, coefficients, t, out):
+    """The Chebyshev series at `t`."""
+    twice = b.binary("stablehlo.add", t, t, out)
+    last = before = constant_value(b, 0, out)
+    for c in coefficients[:0:-1]:
+        step = b.binary("stablehlo.subtract", b.binary("stablehlo.multiply", twice, last, out), before, out)
+        last, before = b.binary("stablehlo.add", step, constant_value(b, c, out), out), last
+    step = b.binary("stablehlo.subtract", b.binary("stablehlo.multiply", t, last, out), before, out)
+    return b.binary("stablehlo.add", step, constant_value(b, coefficients[0], out), out)
+
+
+def _bessel_i0e_lower(b, outs, x):
+    narrow = outs[0].dtype
+    out = shaped(outs[0].shape, narrow if narrow.itemsize > 2 else dtypes.float32)
+    x = b.unary("stablehlo.abs", b.convert(x, out.dtype), out)
+    one = constant_value(b, 1, out)
+    near, far = _bessel_series()
+    t = b.binary("stablehlo.subtract", b.binary("stablehlo.multiply", x, constant_value(b, 0.25, out), out), one, out)
+    low = _clenshaw(b, near, t, out)
+    t = b.binary("stablehlo.subtract", b.binary("stablehlo.divide", constant_value(b, 16, out), x, out), one, out)
+    high = b.binary("stablehlo.divide", _clenshaw(b, far, t, out), b.unary("stablehlo.sqrt", x, out), out)
+    is_near = b.compare("LE", x, constant_value(b, 8, out), "FLOAT", shaped(out.shape, dtypes.bool_))
+    return b.convert(b.op("stablehlo.select", (is_near, low, high), out), narrow)
+
+
+def _bessel_i1e_derivative(g, ans, x):
+    dtype, shape = aval_of(x).dtype, aval_of(x).shape
+    regular = gt(abs(x), constant(np.finfo(np.float32).eps if dtype.itemsize < 8 else np.finfo(np.float64).eps, x))
+    safe = select_n(regular, full(shape, 1, dtype), x)  # i1e(x) / x has the limit 1/2
+    slope = sub(bessel_i0e(safe), mul(bessel_i1e(safe), add(sign(safe), integer_pow(safe, -1))))
+    return mul(g, select_n(regular, full(shape, 0.5, dtype), slope))
+
+
+bessel_i0e_p = elementwise(
+    "bessel_i0e", None, lower=_bessel_i0e_lower, kinds="f",
+    derivatives=[lambda g, ans, x: mul(g, sub(bessel_i1e(x), mul(sign(x), ans)))],
+    oracle=oracles.wide(lambda x: oracles.scaled_bessel(x, 0)))
+bessel_i0e = callable_of(bessel_i0e_p, 1, """Elementwise modified Bessel function of order 0 times ``exp(-abs(x))``.""")
+
+bessel_i1e_p = _function("bessel_i1e", "bessel_i1e", [_bessel_i1e_derivative], lambda x: oracles.scaled_bessel(x, 1))
+bessel_i1e = callable_of(bessel_i1e_p, 1, """Elementwise modified Bessel function of order 1 times ``exp(-abs(x))``.""")
+
+# --- neighbours -----------------------------------------------------------------------------------------
+
 nextafter_p = Primitive(
     "nextafter", infer=families.elementwise_infer("nextafter", "f"), lower=chlo("next_after"),
     jvp=No("nextafter has no derivative"), transpose=NOT_LINEAR,
     batch=families.elementwise_batch(lambda *xs: nextafter_p.bind(*xs)), oracle=np.nextafter)
 nextafter = callable_of(nextafter_p, 2, """Elementwise next representable number after `x1` in the direction of `x2`.""")
 
-__all__ = ["digamma", "digamma_p", "erf", "erf_inv", "erf_inv_p", "erf_p", "erfc", "erfc_p", "lgamma", "lgamma_p",
+__all__ = ["bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "digamma", "digamma_p", "erf", "erf_inv", "erf_inv_p", "erf_p", "erfc", "erfc_p", "lgamma", "lgamma_p",
            "nextafter", "nextafter_p", "polygamma", "polygamma_p", "zeta", "zeta_p"]

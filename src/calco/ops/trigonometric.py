@@ -58,7 +58,9 @@ tanh = callable_of(tanh_p, 1, """Elementwise hyperbolic tangent.""")
 asinh_p = _function("asinh", "chlo.asinh", lambda g, ans, x: mul(g, rsqrt(add(square(x), _one(x)))), np.arcsinh)
 asinh = callable_of(asinh_p, 1, """Elementwise inverse hyperbolic sine.""")
 
-acosh_p = _function("acosh", "chlo.acosh", lambda g, ans, x: mul(g, rsqrt(sub(square(x), _one(x)))), np.arccosh)
+# Two roots: the root of the product lies on the wrong branch where the real part is negative.
+acosh_p = _function("acosh", "chlo.acosh", lambda g, ans, x: mul(
+    g, mul(rsqrt(sub(x, _one(x))), rsqrt(add(x, _one(x))))), np.arccosh)
 acosh = callable_of(acosh_p, 1, """Elementwise inverse hyperbolic cosine; NaN for real numbers below 1.""")
 
 atanh_p = _function("atanh", "chlo.atanh", lambda g, ans, x: mul(
