@@ -13,9 +13,10 @@ from calco.transforms.forward import jvp_program
 from calco.transforms.reverse import linearized_program, transposed_program
 
 
-def call(closed: ClosedJaxpr, name: str, operands) -> list:
-    """Bind a call of `closed`."""
-    closed, consts = hoist(closed)
+def call(closed: ClosedJaxpr, name: str, operands, consts=None) -> list:
+    """Bind a call of `closed`, with other values for its constants if `consts` is given."""
+    closed, own = hoist(closed)
+    consts = own if consts is None else consts
     return jit_p.bind(*consts, *operands, name=name, jaxpr=closed)
 
 

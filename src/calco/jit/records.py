@@ -50,6 +50,11 @@ class CapturedArray:
         return found or expression_at(self._code, self._lasti, self._operand)
 
     @property
+    def location(self) -> tuple:
+        """The instruction of the first use: (code, lasti)."""
+        return self._code, self._lasti
+
+    @property
     def source(self):
         """The object that the function used, if it still exists."""
         return self._source()
@@ -116,6 +121,11 @@ class Listener:
     def __init__(self, stream):
         self._stream, self._thread = stream, threading.get_ident()
         self.heard: list[Printed] = []
+
+    @classmethod
+    def current(cls) -> Listener:
+        """A listener to the stream that is ``sys.stdout`` now."""
+        return cls(sys.stdout)
 
     def write(self, text: str):
         if threading.get_ident() == self._thread and text.strip():

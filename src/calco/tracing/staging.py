@@ -201,6 +201,17 @@ class StagingTrace(Trace):
         self.captures.append(capture)
         return var
 
+    def adopt(self, source, value, where: tuple):
+        """The constant for what a nested function captured earlier: `source`, then worth `value`.
+
+        An object that this trace has captured itself is the same constant, if it is still worth the same.
+        """
+        known = self._by_id.get(id(source)) if source is not None else None
+        if known is not None and known.source is source and (
+                known.value is value or np.array_equal(np.asarray(known.value), np.asarray(value))):
+            return known.var
+        return self.capture(value if known is not None or source is None else source, where=where, value=value)
+
     # --- the end
 
     def finish(self, outvars: list) -> tuple[Jaxpr, list]:

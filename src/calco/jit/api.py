@@ -1,0 +1,148 @@
+"""`make_jaxpr`, `eval_shape` and the settings: functions beside `jit`."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from calco.avals import options, trees
+from calco.engine import clear_scalars
+from calco.ir import ClosedJaxpr, DebugInfo
+from calco.jit.driver import clear_all
+from calco.jit.eager import eager
+from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
+from calco.tracing import clear_plans, stage
+from calco.transforms.arguments import check_array, check_callable, function_name
+
+
+def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
+    """A function that returns the jaxpr of `fun` instead of running it.
+
+    Parameters
+    ----------
+    fun : callable
+    static_argnums : int or sequence of int
+        Positional arguments that are Python values.
+    return_shape : bool
+        Whether to return ``(jaxpr, shapes)`` with the results' types.
+
+    Returns
+    -------
+    callable
+        ``(*args, **kwargs) -> ClosedJaxpr``; arguments may be `ShapeDtypeStruct`.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> print(calco.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
+    { lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0:f32[] in (c,) }
+    """
+    check_callable("make_jaxpr", fun)
+    arguments = Arguments(fun, static_argnums, None, None, None)
+
+    @functools.wraps(fun)
+    def jaxpr_of(*args, **kwargs):
+        closed, out_tree = _stage(fun, arguments, args, kwargs)
+        if not return_shape:
+            return closed
+        return closed, _structs(closed, out_tree)
+
+    return jaxpr_of
+
+
+def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJaxpr, object]:
+    dynamic, rest, statics = arguments.split(args, kwargs)
+    _, treedef, avals = flatten_arguments(arguments, (dynamic, rest))
+    found = []
+
+    def flat(*leaves):
+        full, named = arguments.join(*trees.unflatten(treedef, leaves), statics)
+        outs, out_tree = trees.flatten(fun(*full, **named))
+        for path, x in zip(trees.path_strings(out_tree), outs):
+            check_array("make_jaxpr", f"the output{path} of {function_name(fun)}", x)
+        found.append(out_tree)
+        return outs
+
+    staged = stage(flat, avals, DebugInfo(function_name(fun), arguments.leaf_names(treedef)))
+    return staged.closed, found[0]
+
+
+def _structs(closed: ClosedJaxpr, out_tree):
+    return trees.unflatten(out_tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                                      for a in closed.out_avals])
+
+
+def eval_shape(fun: Callable, *args, **kwargs):
+    """The shapes and dtypes of the results of ``fun(*args, **kwargs)``, without computing them.
+
+    Returns
+    -------
+    pytree of ShapeDtypeStruct
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> calco.eval_shape(jnp.dot, jnp.ones((2, 3)), jnp.ones(3))
+    ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
+    check_callable("eval_shape", fun)
+    closed, out_tree = _stage(fun, Arguments(fun, None, None, None, None), args, kwargs)
+    return _structs(closed, out_tree)
+
+
+def clear_caches() -> None:
+    """Forget every trace, compiled program and recorded composite of this process.
+
+    Examples
+    --------
+    >>> import calco
+    >>> calco.clear_caches()
+    """
+    clear_all()
+    clear_plans()
+    eager.clear()
+    clear_scalars()
+
+
+def disable_jit(disable: bool = True):
+    """A context in which jitted functions run their Python body operation by operation.
+
+    Examples
+    --------
+    >>> import calco
+    >>> with calco.disable_jit():
+    ...     y = calco.jit(lambda x: x + 1 if x > 0 else x)(1.0)
+    >>> float(y)
+    2.0
+    """
+    return options.override(disable_jit=disable)
+
+
+def enable_x64(new_val: bool = True):
+    """A context in which 64-bit dtypes are kept.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> with calco.enable_x64():
+    ...     jnp.asarray(1.0).dtype
+    dtype('float64')
+    """
+    return options.override(enable_x64=new_val)
+
+
+class _Config:
+    """The process-wide settings; reading gives the value in this thread."""
+
+    def update(self, name: str, value) -> None:
+        """Set `name` for the process (JAX's ``jax_`` prefix is accepted)."""
+        options.set_default(name, value)
+
+    def __getattr__(self, name: str):
+        name = name.removeprefix("jax_")
+        current = options.thread.current
+        if not hasattr(current, name):
+            raise AttributeError(f"calco has no setting {name!r}")
+        return getattr(current, name)
+
+
+config = _Config()

@@ -1,0 +1,287 @@
+"""`jit`: signature -> cache -> trace -> lower -> compile -> run."""
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter
+from typing import NamedTuple
+
+from calco.avals import options, trees
+from calco.control import call as nested_call
+from calco.core import eager_trace, state
+from calco.engine import DeviceArray, put_scalar
+from calco.engine.shim import JaxlibError
+from calco.ir import DebugInfo
+from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
+from calco.jit.signature import Arguments, StaticValue, flatten_arguments
+from calco.jit.stages import Compiled, Traced
+from calco.ops.structure import PYTHON_NUMBERS
+from calco.tracing import enclosing, replay, stage
+from calco.transforms.arguments import check_array, check_callable, function_name
+
+_everything: weakref.WeakSet = weakref.WeakSet()
+
+
+class CacheInfo(NamedTuple):
+    """Of a jitted function: calls that ran a known program, traces, programs kept."""
+    hits: int
+    misses: int
+    maxsize: int | None
+    currsize: int
+
+
+class Jit:
+    """The state of one jitted function: its options, and what it has traced and compiled."""
+    __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
+                 "fast", "records", "_locks", "_lock", "misses", "__weakref__")
+
+    def __init__(self, function: Callable, arguments: Arguments, keep_unused: bool, inline: bool, compiler_options):
+        self.function, self.name, self.arguments = function, function_name(function), arguments
+        self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
+        self.traced: dict[tuple, Traced] = {}
+        self.compiled: dict[tuple, Compiled] = {}
+        self.fast: dict[tuple, Compiled] = {}
+        self.records: list[TraceRecord] = []
+        self._locks: dict[tuple, threading.RLock] = {}
+        self._lock = threading.Lock()
+        self.misses = 0
+        _everything.add(self)
+
+    # --- calling
+
+    def call(self, args: tuple, kwargs: dict):
+        """A call that the fast path does not know."""
+        now = options.thread.current
+        if now.disable_jit:
+            return self.function(*args, **kwargs)
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        key = (now, treedef, *avals, *statics) if statics else (now, treedef, *avals)
+        if state.trace is not eager_trace():
+            return self._record_call(key, leaves, treedef, avals, statics)
+        compiled = self.compiled.get(key)
+        if compiled is None:
+            compiled = self._compile(key, treedef, avals, statics)
+            if not statics and not kwargs and not compiled.donates and all(
+                    x.__class__ is DeviceArray or x.__class__ in PYTHON_NUMBERS for x in args):
+                self.fast[(now, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])] = compiled
+        return compiled.run(leaves)
+
+    def _record_call(self, key, leaves, treedef, avals, statics):
+        """A call inside a trace or transformation: an equation that holds this function's program."""
+        traced = self.trace(key, treedef, avals, statics)
+        consts = traced.jaxpr.consts
+        outer = enclosing()
+        if outer is not None and traced.cacheable:
+            consts = [outer.adopt(c.source, c.value, c.location) for c in traced.record.captures]
+        if self.inline:
+            outs = replay(traced.jaxpr.jaxpr, consts, leaves)
+        else:
+            outs = nested_call(traced.jaxpr, self.name, leaves, consts)
+        return trees.unflatten(traced.out_tree, outs)
+
+    # --- tracing and compiling, once per signature
+
+    def _lock_for(self, key) -> threading.RLock:
+        with self._lock:
+            return self._locks.setdefault(key, threading.RLock())
+
+    def _compile(self, key, treedef, avals, statics) -> Compiled:
+        with self._lock_for(key):
+            compiled = self.compiled.get(key)
+            if compiled is None:
+                traced = self.trace(key, treedef, avals, statics)
+                compiled = self.compiled[key] = traced.lower().compile()
+            return compiled
+
+    def trace(self, key, treedef, avals, statics) -> Traced:
+        """The program for a signature, traced unless it is known."""
+        traced = self.traced.get(key)
+        if traced is not None:
+            return traced
+        with self._lock_for(key):
+            traced = self.traced.get(key)
+            if traced is None:
+                self._check_statics(statics)
+                traced = self._trace(treedef, avals, statics, key[0])
+                self.misses += 1
+                self.records.append(traced.record)
+                if traced.cacheable:
+                    self.traced[key] = traced
+            return traced
+
+    def _check_statics(self, statics) -> None:
+        """A static value that is known but has changed must not be taken for a new one in silence."""
+        for static in statics:
+            for key in list(self.traced):
+                for known in key[2:]:
+                    if known.__class__ is StaticValue and known.value is static.value and known.changed():
+                        raise ValueError(
+                            f"static argument {known.name} of {self.name} was changed after a call: {known.value!r} of "
+                            f"type {type(known.value).__name__} has another hash than when it was traced. Static "
+                            "values must not change; make a new one for each value.")
+
+    def _trace(self, treedef, avals, statics, now) -> Traced:
+        out_tree = []
+
+        def flat(*leaves):
+            args, kwargs = self.arguments.join(*trees.unflatten(treedef, leaves), statics)
+            outs, tree = trees.flatten(self.function(*args, **kwargs))
+            for path, x in zip(trees.path_strings(tree), outs):
+                check_array("jit", f"the output{path} of {self.name}", x)
+            out_tree.append(tree)
+            return outs
+
+        debug = DebugInfo(self.name, self.arguments.leaf_names(treedef))
+        with Listener.current() as listener:
+            start = perf_counter()
+            staged = stage(flat, avals, debug)
+            seconds = perf_counter() - start
+        closed = staged.closed
+        code = getattr(self.function, "__code__", None)
+        record = TraceRecord(
+            function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
+            arguments=tuple(zip(debug.arg_names, avals)), statics=tuple((s.name, s.value) for s in statics),
+            options=now, jaxpr=closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
+            selected=tuple(staged.selected), printed=tuple(listener.heard))
+        record.seconds["trace"] = seconds
+        return Traced(jaxpr=closed, fun_name=self.name, in_tree=treedef, out_tree=out_tree[0],
+                      arguments=self.arguments, keep_unused=self.keep_unused, record=record,
+                      cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options)
+
+    # --- stages and facts
+
+    def stage_of(self, args, kwargs) -> Traced:
+        """The traced program for these arguments, which may be `ShapeDtypeStruct`."""
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        now = options.thread.current
+        return self.trace((now, treedef, *avals, *statics), treedef, avals, statics)
+
+    def cache_info(self) -> CacheInfo:
+        calls = sum(r.calls for r in self.records)
+        return CacheInfo(max(calls - self.misses, 0), self.misses, None, len(self.traced))
+
+    def clear(self) -> None:
+        with self._lock:
+            for memo in (self.traced, self.compiled, self.fast, self._locks):
+                memo.clear()
+            self.records.clear()
+            self.misses = 0
+
+
+def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
+        donate_argnames=None, keep_unused: bool = False, inline: bool = False, compiler_options: dict | None = None):
+    """A compiled version of `fun`.
+
+    The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
+    runs `fun` once on tracers, and compiles what it did; later calls run the compiled program.
+
+    Parameters
+    ----------
+    fun : callable
+        Of arrays, numbers and pytrees of them.
+    static_argnums, static_argnames : int, str, or sequences of them, optional
+        Arguments that are Python values, not arrays. They must be hashable; they are compared by type and
+        value, and a new one is a new trace.
+    donate_argnums, donate_argnames : int, str, or sequences of them, optional
+        Arguments that the caller gives up: their memory may be reused for outputs of the same type.
+    keep_unused : bool
+        Whether arguments that the program does not depend on are passed to it all the same.
+    inline : bool
+        Whether a call inside another trace becomes its equations instead of one equation.
+    compiler_options : dict, optional
+        XLA debug options by name.
+
+    Returns
+    -------
+    callable
+        With the methods ``trace``, ``lower``, ``eval_shape``, ``cache_info``, ``clear_cache`` and ``records``.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> @calco.jit
+    ... def f(x):
+    ...     return jnp.sum(x ** 2)
+    >>> float(f(jnp.arange(4.0))), f.cache_info().misses
+    (14.0, 1)
+    """
+    given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
+                 donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline,
+                 compiler_options=compiler_options)
+    if fun is None:
+        return functools.partial(jit, **given)
+    check_callable("jit", fun)
+    arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    this = Jit(fun, arguments, keep_unused, inline, compiler_options)
+    wrapper = _caller(this)
+    functools.update_wrapper(wrapper, fun)
+    wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)
+    wrapper.lower = lambda *args, **kwargs: this.stage_of(args, kwargs).lower()
+    wrapper.eval_shape = lambda *args, **kwargs: this.stage_of(args, kwargs).out_info
+    wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
+    wrapper.records = lambda: tuple(this.records)
+    wrapper._jit = this
+    return wrapper
+
+
+def _caller(this: Jit) -> Callable:
+    """The function that users call. A known signature of arrays and numbers takes the short way."""
+    fast, generic, thread, eager = this.fast, this.call, options.thread, eager_trace()
+
+    def jitted(*args, **kwargs):
+        if not kwargs and state.trace is eager:
+            known = fast.get((thread.current,
+                              *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args]))
+            if known is not None:
+                try:
+                    buffers = [x.buffer for x in args]
+                except AttributeError:
+                    buffers = [x.buffer if x.__class__ is DeviceArray else put_scalar(x, a).buffer
+                               for x, a in zip(args, known.in_avals)]
+                if not known.all_kept:
+                    buffers = [buffers[i] for i in known.kept]
+                if known.consts:
+                    buffers = known.const_buffers + buffers
+                try:
+                    outs = known.execute(buffers).consume_with_handlers(known.handlers)
+                except JaxlibError:
+                    return known.run(list(args))  # says which argument was deleted
+                known.record.calls += 1
+                if known.single:
+                    return DeviceArray(outs[0], known.out_avals[0])
+                return known.unflatten(map(DeviceArray, outs, known.out_avals))
+        return generic(args, kwargs)
+
+    return jitted
+
+
+def last_traces(fun) -> tuple[TraceRecord, ...]:
+    """The records of all traces of a jitted function, in order.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not a jitted function.
+
+    Examples
+    --------
+    >>> import calco
+    >>> f = calco.jit(lambda x: x + 1)
+    >>> y = f(1.0), f(2)
+    >>> [len(r.jaxpr.eqns) for r in calco.last_traces(f)]
+    [1, 1]
+    """
+    this = getattr(fun, "_jit", None)
+    if not isinstance(this, Jit):
+        raise TypeError(f"last_traces: fun must be a function made by calco.jit, got {fun!r}")
+    return tuple(this.records)
+
+
+def clear_all() -> None:
+    """Forget the programs of every jitted function."""
+    for this in list(_everything):
+        this.clear()

@@ -1,0 +1,264 @@
+"""The stages of a compilation as values: `Traced`, `Lowered`, `Compiled`. Each can be printed."""
+from __future__ import annotations
+
+import threading
+import warnings
+from time import perf_counter
+
+import numpy as np
+
+from calco.avals import ShapedArray, trees
+from calco.core import Tracer
+from calco.engine import DeviceArray, Executable
+from calco.ir import ClosedJaxpr
+from calco.ir.rewrite import dce
+from calco.jit.eager import as_array
+from calco.jit.lowering import lower_module
+from calco.jit.records import TraceRecord
+from calco.jit.signature import Arguments, ShapeDtypeStruct, leaf_aval
+
+
+class Traced:
+    """A function traced for one signature.
+
+    Attributes
+    ----------
+    jaxpr : ClosedJaxpr
+    fun_name : str
+    out_info : pytree of ShapeDtypeStruct
+        The results' types.
+    record : TraceRecord
+        What the trace took.
+    """
+    __slots__ = ("jaxpr", "fun_name", "in_tree", "out_tree", "arg_names", "donated", "keep_unused", "record",
+                 "arguments", "cacheable", "compiler_options", "_lowered", "_lock")
+
+    def __init__(self, *, jaxpr: ClosedJaxpr, fun_name: str, in_tree, out_tree, arguments: Arguments,
+                 keep_unused: bool, record: TraceRecord, cacheable: bool, compiler_options=None):
+        self.jaxpr, self.fun_name, self.in_tree, self.out_tree = jaxpr, fun_name, in_tree, out_tree
+        self.arguments, self.arg_names = arguments, jaxpr.jaxpr.debug.arg_names
+        self.donated = arguments.donated_leaves(in_tree)
+        self.keep_unused, self.record, self.cacheable = keep_unused, record, cacheable
+        self.compiler_options = compiler_options
+        self._lowered: Lowered | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def out_info(self):
+        return trees.unflatten(self.out_tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                                               for a in self.jaxpr.out_avals])
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return self.jaxpr.in_avals
+
+    def lower(self) -> Lowered:
+        """The StableHLO module.
+
+        Raises
+        ------
+        TypeError
+            If the function uses tracers of an enclosing trace, so that it cannot run on its own.
+        """
+        if not self.cacheable:
+            raise TypeError(f"{self.fun_name} uses values that are being traced outside of it; it can only be lowered "
+                            "as part of that trace")
+        with self._lock:
+            if self._lowered is None:
+                self._lowered = Lowered(self)
+            return self._lowered
+
+    def __str__(self) -> str:
+        return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
+
+    __repr__ = __str__
+
+
+class Lowered:
+    """A function lowered to StableHLO.
+
+    Attributes
+    ----------
+    kept : tuple of int
+        The argument leaves that are parameters of the module; the others are not used.
+    consts : list of DeviceArray
+        The captured arrays, which are its leading parameters.
+    """
+    __slots__ = ("traced", "kept", "consts", "seconds", "_text", "_attrs", "_compiled", "_lock")
+
+    def __init__(self, traced: Traced):
+        start = perf_counter()
+        self.traced = traced
+        program, used = dce(traced.jaxpr, keep_inputs=True)
+        keep = [traced.keep_unused or u or d for u, d in zip(used, traced.donated)]
+        self.kept = tuple([i for i, k in enumerate(keep) if k])
+        jaxpr = program.jaxpr.replace(invars=[program.jaxpr.invars[i] for i in self.kept])
+        self.consts = [as_array(c) for c in program.consts]
+        attrs = self._donations(jaxpr, len(self.consts))
+        self._text = lower_module(jaxpr, f"jit_{traced.fun_name}", attrs)
+        self._compiled, self._lock = None, threading.Lock()
+        self.seconds = perf_counter() - start
+        record = traced.record
+        record.seconds["lower"] = self.seconds
+        record.unused = tuple([n for n, u in zip(traced.arg_names, used) if not u])
+
+    def _donations(self, jaxpr, n_consts: int) -> list[str]:
+        """Attributes of the parameters: which output each donated one may become."""
+        attrs = [""] * (n_consts + len(self.kept))
+        free: dict[tuple, list[int]] = {}
+        for i, v in enumerate(jaxpr.outvars):
+            free.setdefault((v.aval.shape, v.aval.dtype), []).append(i)
+        unusable = []
+        for place, i in enumerate(self.kept):
+            if not self.traced.donated[i]:
+                continue
+            aval = jaxpr.invars[place].aval
+            outputs = free.get((aval.shape, aval.dtype))
+            if outputs:
+                attrs[n_consts + place] = f"{{tf.aliasing_output = {outputs.pop(0)} : i32}}"
+            else:
+                unusable.append(f"{self.traced.arg_names[i]}: {aval.short}")
+        if unusable:
+            outs = ", ".join(v.aval.short for v in jaxpr.outvars)
+            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}. A donated array is reused for "
+                          f"an output of the same shape and dtype, and the outputs of {self.traced.fun_name} are "
+                          f"{outs}.", stacklevel=2)
+        return attrs
+
+    out_info = property(lambda self: self.traced.out_info)
+    in_tree = property(lambda self: self.traced.in_tree)
+    out_tree = property(lambda self: self.traced.out_tree)
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = True) -> str:
+        """The module as StableHLO text, with source places unless `debug_info` is False."""
+        if dialect not in (None, "stablehlo"):
+            raise ValueError(f"dialect={dialect!r}: only 'stablehlo' is supported")
+        if debug_info:
+            return self._text
+        lines = [line for line in self._text.splitlines() if not line.startswith("#s")]
+        return "\n".join(line.partition(" loc(#s")[0] for line in lines) + "\n"
+
+    def compile(self, compiler_options=None) -> Compiled:
+        """The executable program.
+
+        Parameters
+        ----------
+        compiler_options : dict, optional
+            XLA debug options by name.
+        """
+        options = compiler_options if compiler_options is not None else self.traced.compiler_options
+        if options:
+            return Compiled(self, options)
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = Compiled(self, None)
+            return self._compiled
+
+    def cost_analysis(self) -> dict:
+        """XLA's estimates for the compiled program: ``flops``, ``bytes accessed``."""
+        return self.compile().cost_analysis()
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
+class Compiled:
+    """A compiled program. Calling it checks the arguments' structure, shapes and dtypes; it never traces.
+
+    Attributes
+    ----------
+    executable : Executable
+    """
+    __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
+                 "single", "unflatten", "record", "const_buffers", "all_kept")
+
+    def __init__(self, lowered: Lowered, compiler_options):
+        traced = lowered.traced
+        start = perf_counter()
+        donated = [len(lowered.consts) + place for place, i in enumerate(lowered.kept) if traced.donated[i]]
+        self.out_avals = list(traced.jaxpr.out_avals)
+        self.executable = Executable(lowered.as_text(), self.out_avals, donated=donated,
+                                     compiler_options=compiler_options)
+        traced.record.seconds["compile"] = perf_counter() - start
+        self.lowered, self.record = lowered, traced.record
+        self.consts, self.kept = lowered.consts, lowered.kept
+        self.const_buffers = [c.buffer for c in self.consts]
+        self.in_avals = traced.in_avals
+        self.all_kept = len(self.kept) == len(self.in_avals)
+        self.execute, self.handlers = self.executable.execute, self.executable.handlers
+        self.donates = bool(donated)
+        self.single = traced.out_tree == _LEAF
+        self.unflatten = traced.out_tree.unflatten
+
+    def run(self, leaves: list):
+        """Run on argument leaves of the right types."""
+        self.record.calls += 1
+        arrays = [as_array(leaves[i]) for i in self.kept]
+        if self.donates:
+            self._check_donations(leaves)
+        outs = self.executable([*self.consts, *arrays])
+        return outs[0] if self.single else self.unflatten(outs)
+
+    def _check_donations(self, leaves) -> None:
+        traced = self.lowered.traced
+        seen: dict[int, int] = {}
+        for i in self.kept:
+            x = leaves[i]
+            if x.__class__ is not DeviceArray:
+                continue
+            j = seen.setdefault(id(x.buffer), i)
+            if j != i and (traced.donated[i] or traced.donated[j]):
+                raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[i if traced.donated[i] else j]}"
+                                 f" is also passed as {traced.arg_names[j if traced.donated[i] else i]}; pass a copy")
+
+    def __call__(self, *args, **kwargs):
+        traced = self.lowered.traced
+        args, kwargs, _ = traced.arguments.split(args, kwargs)
+        leaves, treedef = trees.flatten((args, kwargs))
+        if treedef != traced.in_tree:
+            raise TypeError(f"{traced.fun_name} was compiled for arguments of the structure {traced.in_tree}, but was "
+                            f"called with {treedef}")
+        wrong = []
+        for name, x, want in zip(traced.arg_names, leaves, self.in_avals):
+            if isinstance(x, Tracer):
+                raise TypeError(f"Cannot apply calco transformations to a function lowered and compiled for a "
+                                f"particular signature: argument {name} of {traced.fun_name} is traced. Call the "
+                                "jitted function instead.")
+            got = leaf_aval(x)
+            if got is None or got.shape != want.shape or got.dtype != want.dtype:
+                wrong.append(f"  {name}: compiled for {want.short}, called with "
+                             f"{got.short if got is not None else type(x).__name__}")
+        if wrong:
+            raise TypeError(f"Argument types differ from the types for which {traced.fun_name} was compiled:\n"
+                            + "\n".join(wrong))
+        return self.run(leaves)
+
+    in_tree = property(lambda self: self.lowered.traced.in_tree)
+    out_tree = property(lambda self: self.lowered.traced.out_tree)
+    out_info = property(lambda self: self.lowered.traced.out_info)
+
+    def as_text(self) -> str:
+        """The optimised program, as HLO text."""
+        return self.executable.hlo_text()
+
+    def cost_analysis(self) -> dict:
+        """XLA's estimates: ``flops``, ``bytes accessed``, and more by name."""
+        return self.executable.cost_analysis()
+
+    def memory_analysis(self):
+        """Bytes of arguments, outputs, temporaries and code."""
+        return self.executable.memory_analysis()
+
+    def runtime_executable(self) -> Executable:
+        return self.executable
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.record!r})"
+
+
+_LEAF = trees.structure(np.float32(0))
