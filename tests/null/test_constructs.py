@@ -15,7 +15,7 @@ import pytest
 from calco.avals import shaped
 from calco.core import Trace, Tracer, errors, sites
 
-SCALAR = shaped((), np.dtype("float32"), False)
+SCALAR = shaped((), np.dtype("float32"), True)  # a Python number
 
 
 class RecordingTrace(Trace):
@@ -295,10 +295,11 @@ def test_an_unknown_origin_says_less():
     assert "  Traced:    float32[]\n" in str(caught.value) and caught.value.function is None
 
 
-def test_an_array_argument_is_not_offered_as_static():
+@pytest.mark.parametrize("shape, dtype, offered", [((3,), "int32", False), ((), "float32", False), ((), "bool", True)])
+def test_only_flags_and_counts_are_offered_as_static(shape, dtype, offered):
     with pytest.raises(errors.TracerBoolConversionError) as caught:
-        bool(traced(aval=shaped((3,), np.dtype("float32"), False)))
-    assert "static_arg" not in str(caught.value) and "float32[3], argument `x`" in str(caught.value)
+        bool(traced(aval=shaped(shape, np.dtype(dtype), False)))
+    assert ("static_arg" in str(caught.value)) is offered and "argument `x`" in str(caught.value)
 
 
 def test_code_of_an_installed_package_is_shown_with_its_caller():

@@ -189,12 +189,14 @@ def _from_arguments(origin: Origin) -> str:
 
 
 def _static_advice(site: Site, origin: Origin) -> str:
-    """`static_argnames`, when the value is a scalar argument or plainly comes from one."""
+    """`static_argnames`, when the value is, or plainly comes from, an argument like a count, a flag or a Python number."""
     if origin.transform not in (None, "jit") or not origin.function or len(origin.arguments) != 1:
         return ""
     name = origin.arguments[0]
     value = site.tracer if origin.created is None else site.frame.f_locals.get(name)
     if not name.isidentifier() or getattr(value, "shape", None) != ():
+        return ""
+    if not getattr(value, "weak_type", False) and value.dtype.kind not in "biu":
         return ""
     function = origin.function if origin.function.isidentifier() else "f"
     return f'jit({function}, static_argnames="{name}") (or static_argnums) compiles one program for each value'
