@@ -141,6 +141,16 @@ def test_copies_keep_type_and_bits_and_have_their_own_buffer(name, copied):
         assert twin.tobytes() == bits
 
 
+def test_out_of_band_pickles_do_not_share_the_caller_s_memory():
+    taken = []
+    data = pickle.dumps(array(np.ones(1 << 16)), protocol=5, buffer_callback=taken.append)
+    memory = [bytearray(b) for b in taken]
+    x = pickle.loads(data, buffers=memory)
+    for b in memory:
+        b[:] = bytes(len(b))
+    assert len(memory) == 1 and (np.asarray(x) == 1).all()
+
+
 def test_nan_payloads_and_negative_zeros_survive():
     bits = np.array([0x7FC0_1234, 0xFFC0_0001, 0x8000_0000, 0x0000_0001], np.uint32)
     x = array(bits.view(np.float32))

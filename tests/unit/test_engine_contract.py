@@ -11,7 +11,7 @@ from test_engine_process import SOURCE, needs_jax, run_python
 from calco.avals import dtypes, shaped
 from calco.engine import shim
 from calco.engine.client import backend, compile_options
-from calco.engine.shim import JaxlibError, xc
+from calco.engine.shim import JaxlibError
 
 F4 = shaped((4,), dtypes.float32)
 ADD = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -228,7 +228,8 @@ WIDE = """
     AFTER
     found, right = backend(), []
     for name in ("float64", "int64", "uint64", "complex128"):
-        for host in (np.arange(1, 7), np.arange(1, 7).reshape(2, 3).T, np.array(3), np.zeros((0, 2)), np.arange(6)[::-1]):
+        for host in (np.arange(1, 7), np.arange(1, 7).reshape(2, 3).T, np.array(3), np.zeros((0, 2)),
+                     np.arange(6)[::-1]):
             host = host.astype(name)
             aval = shaped(host.shape, dtypes.as_dtype(name))
             ours = np.asarray(put(host, aval))
@@ -249,8 +250,8 @@ WIDE = """
 @pytest.mark.parametrize("x64", [False, True])
 def test_wide_types_survive_in_a_process_with_jax(order, x64):
     code = f"import jax; jax.config.update('jax_enable_x64', {x64}); jax.numpy.ones(3).block_until_ready()"
-    script = WIDE.replace("BEFORE", code if order == "before" else "").replace("AFTER", code if order == "after" else "")
-    assert run_python(script) == [20, True, True]
+    first, then = (code, "") if order == "before" else ("", code)
+    assert run_python(WIDE.replace("BEFORE", first).replace("AFTER", then)) == [20, True, True]
 
 
 def test_wide_types_survive_in_a_process_without_jax():

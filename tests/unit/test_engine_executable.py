@@ -193,7 +193,11 @@ def test_the_target_names_what_code_depends_on():
 # --- documentation ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["array", "client", "placement", "transfer", "executable"])
+@pytest.mark.parametrize("module", ["array", "client", "placement", "transfer", "executable", "errors"])
 def test_the_examples_in_docstrings_run(module):
     found = doctest.testmod(__import__(f"calco.engine.{module}", fromlist=["_"]))
-    assert found.failed == 0 and engine.__all__ == sorted(engine.__all__, key=str)
+    assert found.failed == 0 and (found.attempted > 0 or module == "transfer")
+
+
+def test_the_exported_names():
+    assert engine.__all__ == sorted(engine.__all__) and all(hasattr(engine, name) for name in engine.__all__)

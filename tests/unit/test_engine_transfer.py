@@ -46,7 +46,8 @@ def test_hosts_of_other_byte_order_type_and_writability():
     aval = shaped((3,), dtypes.float32)
     frozen = np.arange(3, dtype=np.float32)
     frozen.flags.writeable = False
-    for host in (np.arange(3, dtype=">f4"), np.arange(3), [0, 1, 2], (0.0, 1.0, 2.0), frozen, np.arange(3, dtype=">i8")):
+    for host in (np.arange(3, dtype=">f4"), np.arange(3, dtype=">i8"), np.arange(3), [0, 1, 2], (0.0, 1.0, 2.0),
+                 frozen):
         assert put(host, aval).tolist() == [0.0, 1.0, 2.0]
 
 
@@ -127,8 +128,9 @@ def _error_buffer(aval):
 
 
 def test_device_put_types_numbers_weakly_and_narrows():
-    for value, name, weak in ((True, "bool", False), (1, "int32", True), (1.5, "float32", True), (1j, "complex64", True),
-                              (np.float64(1.5), "float32", False), (np.arange(2), "int32", False)):
+    for value, name, weak in ((True, "bool", False), (1, "int32", True), (1.5, "float32", True),
+                              (1j, "complex64", True), (np.float64(1.5), "float32", False),
+                              (np.arange(2), "int32", False)):
         x = device_put(value)
         assert (x.dtype.name, x.weak_type) == (name, weak)
     with options.override(enable_x64=True):
@@ -149,6 +151,8 @@ def test_device_put_refuses_what_is_no_array():
     for wrong in ([1, 2], "text", None, object()):
         with pytest.raises(TypeError, match=f"x: expected an array or a number, got {type(wrong).__name__}"):
             device_put(wrong)
+    with pytest.raises(ValueError, match="x is a masked array"):
+        device_put(np.ma.array([1, 2], mask=[0, 1]))
     with pytest.raises(TypeError, match="dtype of x"):
         device_put(np.array(["a"]))
     for wrong in ("cpu", 0, object()):

@@ -118,7 +118,8 @@ class DeviceArray(Array):
 
     def __hash__(self):
         raise TypeError(f"unhashable type: arrays compare elementwise, so {self.aval.short} cannot be a key or a "
-                        "static argument; use id(x) for identity, or (x.shape, str(x.dtype), x.tobytes()) for its value")
+                        "static argument; use id(x) for identity, or (x.shape, str(x.dtype), x.tobytes()) for "
+                        "its value")
 
     # --- copies -------------------------------------------------------------------------------
 
@@ -263,7 +264,8 @@ def as_host(value, dtype: np.dtype) -> np.ndarray:
 
 def _from_pickle(host: np.ndarray, weak_type: bool) -> DeviceArray:
     dtype = dtypes.as_dtype(host.dtype)
-    return put(host, shaped(host.shape, dtype, weak_type), owned=True)
+    # Copied: with protocol 5 the memory may be a buffer of the caller's.
+    return put(host, shaped(host.shape, dtype, weak_type))
 
 
 def _array_repr(host: np.ndarray, aval: ShapedArray) -> str:

@@ -105,12 +105,26 @@ def devices(backend_name: str | None = None) -> list:
 
 
 def local_devices(backend_name: str | None = None) -> list:
-    """The devices that belong to this process."""
+    """The devices that belong to this process.
+
+    Examples
+    --------
+    >>> from calco.engine import devices, local_devices
+    >>> local_devices() == devices()
+    True
+    """
     return devices(backend_name)
 
 
 def device_count(backend_name: str | None = None) -> int:
-    """How many devices there are."""
+    """How many devices there are.
+
+    Examples
+    --------
+    >>> from calco.engine import device_count, devices
+    >>> device_count() == len(devices())
+    True
+    """
     return len(devices(backend_name))
 
 

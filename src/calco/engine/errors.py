@@ -34,6 +34,15 @@ class CompileError(XlaRuntimeError):
         The line of the module text that it points at, from 1.
     line : str or None
         That line.
+
+    Examples
+    --------
+    >>> from calco.engine import CompileError, Executable
+    >>> try:
+    ...     Executable("func.func @main() {\\n  stablehlo.nope\\n  return }", [])
+    ... except CompileError as error:
+    ...     print(error.line_number, error.line)
+    2   stablehlo.nope
     """
 
     def __init__(self, xla_message: str, text: str | bytes = ""):

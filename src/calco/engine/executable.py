@@ -59,6 +59,19 @@ class Executable:
         If XLA rejects the module or an option; it quotes the line.
     TypeError
         If an option has a value of another type.
+
+    Examples
+    --------
+    >>> from calco.avals import ShapedArray
+    >>> from calco.engine import device_put
+    >>> f32 = ShapedArray((), "float32")
+    >>> double = Executable('''func.func @main(%a: tensor<f32>) -> tensor<f32> {
+    ...   %0 = stablehlo.add %a, %a : tensor<f32>
+    ...   return %0 : tensor<f32> }''', [f32])
+    >>> double([device_put(4.0)])
+    [Array(8., dtype=float32)]
+    >>> Executable.deserialize(double.serialize())([device_put(5.0)])
+    [Array(10., dtype=float32)]
     """
     __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated")
 

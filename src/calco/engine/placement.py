@@ -87,6 +87,8 @@ def device_put(x, device=None) -> DeviceArray:
     ------
     TypeError
         If `x` is no array, or `device` no device.
+    ValueError
+        If `x` is a masked array.
 
     Examples
     --------
@@ -101,6 +103,8 @@ def device_put(x, device=None) -> DeviceArray:
     elif type(x) in _PYTHON_NUMBERS:
         aval = python_aval(type(x))
         host = as_host(x, aval.dtype)
+    elif type(x).__module__.startswith("numpy.ma"):
+        raise ValueError("x is a masked array, whose mask would be lost; expected an array: use x.filled(value)")
     elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__array__"):
         host = np.asarray(x)
         aval = shaped(host.shape, dtypes.canonicalize(host.dtype, "dtype of x"))
