@@ -189,7 +189,7 @@ def _from_arguments(origin: Origin) -> str:
 
 
 def _static_advice(site: Site, origin: Origin) -> str:
-    """`static_argnames`, when the value is, or plainly comes from, an argument like a count, a flag or a Python number."""
+    """`static_argnames`, when the value is, or plainly comes from, a count, a flag or a Python number."""
     if origin.transform not in (None, "jit") or not origin.function or len(origin.arguments) != 1:
         return ""
     name = origin.arguments[0]
