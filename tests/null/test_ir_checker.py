@@ -72,13 +72,15 @@ def test_weak_types_are_compared_unless_told_otherwise():
 
 def test_arity():
     x = Var(aval("float32", 4))
-    broken("halves has 2 results, the equation 1", Jaxpr([], [x], [Eqn(halves_p, [x], (Var(aval("float32", 2)),), {})], []))
+    eqn = Eqn(halves_p, [x], (Var(aval("float32", 2)),), {})
+    broken("halves has 2 results, the equation 1", Jaxpr([], [x], [eqn], []))
     broken("refuses its operands or parameters: IndexError", Jaxpr([], [], [Eqn(sin_p, [], (Var(aval()),), {})], []))
 
 
 def test_parameters():
     x = Var(aval())
-    broken("parameter `key` is a list, which has no hash", Jaxpr([], [x], [Eqn(odd_p, [x], (Var(aval()),), {"key": [1]})], []))
+    eqn = Eqn(odd_p, [x], (Var(aval()),), {"key": [1]})
+    broken("parameter `key` is a list, which has no hash", Jaxpr([], [x], [eqn], []))
     broken("refuses its operands or parameters: TypeError.*unexpected keyword",
            Jaxpr([], [x], [Eqn(sin_p, [x], (Var(aval()),), {"key": 1})], []))
 
@@ -97,7 +99,8 @@ def test_literals(bad, message):
 def test_constants():
     closed = good()
     broken("there are 1 constvars and 0 values", ClosedJaxpr(closed.jaxpr))
-    broken(r"constvar 0 is of type f32\[3\], its value of type f32\[4\]", ClosedJaxpr(closed.jaxpr, [np.ones(4, np.float32)]))
+    broken(r"constvar 0 is of type f32\[3\], its value of type f32\[4\]",
+           ClosedJaxpr(closed.jaxpr, [np.ones(4, np.float32)]))
     broken(r"its value of type i32\[3\]", ClosedJaxpr(closed.jaxpr, [np.ones(3, np.int32)]))
     check_jaxpr(ClosedJaxpr(closed.jaxpr, [ShapedArray((3,), "float32")]))
 

@@ -69,7 +69,8 @@ def test_a_shared_program_is_one_object():
 
 
 @pytest.mark.parametrize("value", [
-    None, True, 3, -7, 1.5, 1e16, -1e-30, np.inf, -np.inf, (), (1,), (1, (2, None), ((),)), "a b", "None", "it's", "x\ny",
+    None, True, 3, -7, 1.5, 1e16, -1e-30, np.inf, -np.inf, (), (1,), (1, (2, None), ((),)), "a b", "None", "it's",
+    "x\ny",
     "<lambda>", np.dtype("float32"), np.dtype(bool), (np.dtype("int8"), "int8"), Mode.CLIP, (Mode.FILL, Mode.CLIP),
     Window((2, 3)), Window((), (Window((1,)),)), ShapedArray((2, 3), "float32", True), frozenset({1, 2}), frozenset(),
     2 + 1j, 1j, complex(0, -np.inf), (1j, 2), ((1 + 2j),), 10 ** 30], ids=repr)

@@ -155,8 +155,9 @@ def test_with_new_variables_shares_none():
     jaxpr = sample().jaxpr
     new = with_new_variables(jaxpr)
     assert str(new) == str(jaxpr)
-    variables = [{id(v) for v in (*j.constvars, *j.invars, *[o for e in j.eqns for o in e.outvars])} for j in (jaxpr, new)]
-    assert not variables[0] & variables[1]
+    before, after = [{id(v) for v in (*j.constvars, *j.invars, *[o for e in j.eqns for o in e.outvars])}
+                     for j in (jaxpr, new)]
+    assert not before & after
 
 
 # --- calls
