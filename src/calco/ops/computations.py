@@ -12,6 +12,7 @@ from calco.core import Primitive, Tracer, Zero
 from calco.ir import ClosedJaxpr, Literal
 from calco.ops import reductions, windows
 from calco.ops.reductions import batched_at
+from calco.ops.selection import select
 from calco.ops.shapes import concatenate
 from calco.ops.slicing import pad, slice, slice_in_dim
 from calco.ops.structure import (
@@ -21,6 +22,7 @@ from calco.ops.structure import (
     broadcast_in_dim,
     check_axes,
     expand_dims,
+    full,
     instantiate,
     literal_like,
     reduce_sum_p,
@@ -105,7 +107,7 @@ def _start(name: str, value, dtype: np.dtype):
         told = scalar(value, dtype) if dtypes.kind(dtype) in "fc" or np.isfinite(value) else None
         if told is None or (dtypes.kind(dtype) not in "fc" and told != value):
             raise TypeError(f"{name}: the initial value {value!r} is not a number of dtype {dtype.name}")
-        return literal_like(value, dtype)
+        return Literal(scalar(value, dtype), shaped((), dtype, value.__class__ is not bool))
     aval = aval_of(value)
     if aval.shape:
         raise ValueError(f"{name}: initial values must be scalars, got shape {aval.shape}")
@@ -297,9 +299,10 @@ def _reduce_oracle(*args, jaxpr, dimensions):
     xs, starts = _split([np.asarray(x) for x in args])
     kept = [i for i in range(xs[0].ndim) if i not in dimensions]
     shape = tuple([xs[0].shape[i] for i in kept])
-    rows = [x.transpose(*dimensions, *kept).reshape(-1, *shape) for x in xs]
+    count = int(np.prod([xs[0].shape[i] for i in dimensions], dtype=np.int64))
+    rows = [x.transpose(*dimensions, *kept).reshape(count, *shape) for x in xs]
     totals = [np.broadcast_to(s, shape) for s in starts]
-    for i in range(len(rows[0])):
+    for i in range(count):
         totals = _evaluate(jaxpr, *totals, *[r[i] for r in rows])
     return [np.asarray(t, x.dtype) for t, x in zip(totals, xs)]
 
@@ -408,11 +411,21 @@ def _window_jvp(primals, tangents, *, jaxpr, **params):
 
 def _window_batch(size, args, dims, *, jaxpr, **params):
     (xs, starts), (x_dims, start_dims) = _split(args), _split(dims)
-    if any(d is not None for d in start_dims):
-        raise NotImplementedError("reduce_window: vmap over initial values")
-    xs = [batched_at(x, d, 0, size) for x, d in zip(xs, x_dims)]
-    outs = reduce_window_p.bind(*xs, *starts, jaxpr=jaxpr, **windows.with_dim(params, 0))
+    xs, params = [batched_at(x, d, 0, size) for x, d in zip(xs, x_dims)], windows.with_dim(params, 0)
+    if all(d is None for d in start_dims):
+        outs = reduce_window_p.bind(*xs, *starts, jaxpr=jaxpr, **params)
+    else:  # the operation has one initial value for all examples
+        outs = _fold(jaxpr, [_filled(x, s, **params) for x, s in zip(xs, starts)], starts)
     return outs, [0] * len(outs)
+
+
+def _filled(x, start, **params):
+    """`_stacked` where `start` may have one value for each element of dimension 0."""
+    aval = aval_of(x)
+    inside = _stacked(full(aval.shape, True), full((), False), **params)
+    taken = _stacked(x, literal_like(0, aval.dtype), **params)
+    shape = aval_of(taken).shape
+    return select(inside, taken, broadcast_in_dim(start, shape, (1,) if aval_of(start).ndim else ()))
 
 
 def _window_oracle(*args, jaxpr, **params):
@@ -420,9 +433,10 @@ def _window_oracle(*args, jaxpr, **params):
     rank = xs[0].ndim
     taken = [windows.windows_of(x, s, **params)[0] for x, s in zip(xs, starts)]
     shape = taken[0].shape[:rank]
-    taken = [t.reshape(*shape, -1) for t in taken]
+    count = int(np.prod(params["window_dimensions"], dtype=np.int64))
+    taken = [t.reshape(*shape, count) for t in taken]
     totals = [np.broadcast_to(s, shape) for s in starts]
-    for i in range(taken[0].shape[-1]):
+    for i in range(count):
         totals = _evaluate(jaxpr, *totals, *[t[..., i] for t in taken])
     return [np.asarray(t, x.dtype) for t, x in zip(totals, xs)]
 

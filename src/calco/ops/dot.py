@@ -72,12 +72,20 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def _bits(dtype: np.dtype) -> int:
-    return 1 if dtype == dtypes.bool_ else 8 * dtype.itemsize
+    """Of a number, or of one part of a complex number."""
+    kind = dtypes.kind(dtype)
+    return 1 if kind == "b" else dtype.itemsize * (4 if kind == "c" else 8)
+
+
+def _precedence(dtype: np.dtype) -> tuple:
+    """Orders dtypes as XLA does: kind, width, then signed before unsigned and bfloat16 before float16."""
+    kind = dtypes.kind(dtype)
+    return _RANK[kind], _bits(dtype), kind == "i" or dtype == dtypes.bfloat16
 
 
 def _result_dtype(x: np.dtype, y: np.dtype, preferred: np.dtype | None) -> np.dtype:
     """The more precise of the operands' dtypes, unless another is preferred."""
-    result = y if y is not x and (_RANK[dtypes.kind(y)], _bits(y)) > (_RANK[dtypes.kind(x)], _bits(x)) else x
+    result = y if y is not x and _precedence(y) > _precedence(x) else x
     if preferred is None:
         return result
     if dtypes.kind(result) in "iuc" and _bits(preferred) < _bits(result):

@@ -62,8 +62,8 @@ def canonical_window(name: str, x: ShapedArray, window_dimensions, window_stride
     if isinstance(padding, str):
         window_shape(name, x, padding=((0, 0),) * x.ndim, **params)
         spans = [dilated(w, d) for w, d in zip(params["window_dimensions"], params["window_dilation"])]
-        sizes = [dilated(n, d) for n, d in zip(x.shape, params["base_dilation"])]
-        padding = padtype_to_pads(sizes, spans, params["window_strides"], padding)
+        # As in JAX, base_dilation does not count here.
+        padding = padtype_to_pads(x.shape, spans, params["window_strides"], padding)
     try:
         params["padding"] = tuple([(operator.index(low), operator.index(high)) for low, high in padding])
     except (TypeError, ValueError):
@@ -272,7 +272,7 @@ def _selected(operand, select_prim, params):
     _, identity = _direction(select_prim)
     windows, real = windows_of(operand, identity(dtypes.as_dtype(operand.dtype)), **params)
     rank = operand.ndim
-    flat = windows.reshape(windows.shape[:rank] + (-1,))
+    flat = windows.reshape(*windows.shape[:rank], int(np.prod(windows.shape[rank:])))
     inside = real.reshape(flat.shape)
     best = np.argmax(flat, -1) if select_prim is ge_p else np.argmin(flat, -1)
     return np.where(np.take_along_axis(inside, best[..., None], -1)[..., 0], best, -1)
@@ -282,7 +282,7 @@ def _gather_add_oracle(tangents, operand, *, select_prim, **params):
     tangents, operand = np.asarray(tangents), np.asarray(operand)
     best = _selected(operand, select_prim, params)
     windows, _ = windows_of(tangents, 0, **params)
-    flat = windows.reshape(best.shape + (-1,))
+    flat = windows.reshape(*best.shape, int(np.prod(windows.shape[best.ndim:])))
     return np.where(best < 0, 0, np.take_along_axis(flat, np.maximum(best, 0)[..., None], -1)[..., 0]
                     ).astype(tangents.dtype)
 
