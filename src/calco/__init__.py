@@ -1,0 +1,45 @@
+"""calco: a tracing compiler for Python array programs that accounts for all that tracing took.
+
+``calco.jit`` runs a function once on stand-ins for arrays, records what it did as a jaxpr, lowers that to
+StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``, ``calco.lax``, ``calco.grad``,
+``calco.vmap``, ``calco.tree``.
+
+>>> import calco, calco.numpy as jnp
+>>> calco.jit(lambda x: jnp.sin(x) * 2)(0.0).item()
+0.0
+"""
+from calco import errors, lax, numpy, tree, tree_util
+from calco.core import Array
+from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
+from calco.ir import ClosedJaxpr, Jaxpr
+from calco.jit import (
+    ShapeDtypeStruct,
+    TraceRecord,
+    clear_caches,
+    config,
+    disable_jit,
+    enable_x64,
+    eval_shape,
+    jit,
+    last_traces,
+    make_jaxpr,
+)
+from calco.transforms import (
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linear_transpose,
+    linearize,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "Array", "ClosedJaxpr", "Jaxpr", "ShapeDtypeStruct", "TraceRecord", "clear_caches", "config", "default_backend",
+    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "grad",
+    "hessian", "jacfwd", "jacrev", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
+    "local_devices", "make_jaxpr", "numpy", "tree", "tree_util", "value_and_grad", "vjp", "vmap"]

@@ -95,11 +95,11 @@ def register_dataclass(cls: type, data_fields=None, meta_fields=None) -> type:
     def from_children(meta, children):
         return cls(**dict(zip(data_fields, children)), **dict(zip(meta_fields, meta)))
 
-    optree.register_pytree_node(cls, to_children, from_children, path_entry_type=_DataField, namespace=NAMESPACE)
+    optree.register_pytree_node(cls, to_children, from_children, path_entry_type=DataField, namespace=NAMESPACE)
     return cls
 
 
-class _DataField(optree.PyTreeEntry):
+class DataField(optree.PyTreeEntry):
     """A dataclass field in a path; prints as attribute access."""
 
     def codify(self, node: str = "") -> str:
