@@ -1,11 +1,23 @@
 """What `check_jaxpr` refuses, and how it says so. Each condition is broken once."""
 import numpy as np
 import pytest
+from tests.null.ir_samples import (
+    Build,
+    add_p,
+    aval,
+    cond_p,
+    double,
+    halves_p,
+    jit_p,
+    literal,
+    mul_p,
+    odd_p,
+    sin_p,
+    sine_chain,
+)
 
 from calco.avals import ShapedArray, shaped
 from calco.ir import ClosedJaxpr, Eqn, Jaxpr, JaxprTypeError, Literal, Var, check_jaxpr
-from tests.null.ir_samples import (Build, add_p, aval, cond_p, double, halves_p, jit_p, literal, mul_p, odd_p, sin_p,
-                                   sine_chain)
 
 
 def good() -> ClosedJaxpr:

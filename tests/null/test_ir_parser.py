@@ -1,12 +1,32 @@
 """Text -> program -> the same text, and what is said of text that is no program."""
 import numpy as np
 import pytest
+from tests.null.ir_samples import (
+    NAMES,
+    PRIMITIVES,
+    Build,
+    Mode,
+    Window,
+    add_p,
+    broadcast_p,
+    cond_p,
+    dot_p,
+    double,
+    halves_p,
+    iota_p,
+    jit_p,
+    literal,
+    mul_p,
+    odd_p,
+    show_p,
+    sin_p,
+    sine_chain,
+    tell_p,
+)
 
 from calco.avals import ShapedArray, shaped
-from calco.ir import (ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr)
+from calco.ir import ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr
 from calco.ir.parser import Opaque
-from tests.null.ir_samples import (NAMES, PRIMITIVES, Build, Mode, Window, add_p, broadcast_p, cond_p, dot_p, double,
-                                   halves_p, iota_p, jit_p, literal, mul_p, odd_p, show_p, sin_p, sine_chain, tell_p)
 
 
 def parse(text, consts=(), names=NAMES):
@@ -165,8 +185,8 @@ def test_functions_are_opaque_unless_given():
     y = b(odd_p, b.input("float32"), rule=rule, other=lambda: 0)
     text = str(b.jaxpr(y))
     found = parse(text).eqns[0].params
-    assert found == {"rule": Opaque("rule"), "other": Opaque("<lambda>")}
-    with pytest.raises(NotImplementedError, match="names={'rule': ...}"):
+    assert found == {"rule": Opaque("<rule>"), "other": Opaque("<lambda>")}
+    with pytest.raises(NotImplementedError, match=r"pass names=\{'rule': \.\.\.\} to parse_jaxpr"):
         found["rule"]()
     assert parse(text, names={"rule": rule}).eqns[0].params["rule"] is rule
 
@@ -178,8 +198,18 @@ def test_a_function_called_like_a_shared_program_is_told_apart():
     x, program = b.input("float32"), double()
     for _ in range(2):
         (x,) = b(jit_p, x, name="f", jaxpr=program)
-    again = round_trip(b.jaxpr(b(odd_p, x, rule=f)))
-    assert again.eqns[2].params["rule"] == Opaque("<f>")
+    for jax in (False, True):
+        again = round_trip(b.jaxpr(b(odd_p, x, rule=f)), jax=jax)
+        assert again.eqns[2].params["rule"] == Opaque("<f>")
+
+
+def test_primitives_in_parameters_are_told_apart_from_functions():
+    def sin():
+        return None
+    b = Build()
+    y = b(odd_p, b.input("float32"), primitive=sin_p, function=sin)
+    assert "odd[function=<sin> primitive=sin]" in str(b.jaxpr(y))
+    assert round_trip(b.jaxpr(y)).eqns[0].params == {"primitive": sin_p, "function": Opaque("<sin>")}
 
 
 def test_nested_constants_are_given_in_the_order_of_the_text():

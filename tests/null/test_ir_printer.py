@@ -1,13 +1,30 @@
 """The printed form, golden texts beside the programs."""
 import numpy as np
 import pytest
+from tests.null.ir_samples import (
+    Build,
+    Mode,
+    Window,
+    add_p,
+    broadcast_p,
+    cond_p,
+    dot_p,
+    double,
+    halves_p,
+    iota_p,
+    jit_p,
+    literal,
+    mul_p,
+    odd_p,
+    show_p,
+    sin_p,
+    sine_chain,
+)
 
 from calco.avals import ShapedArray
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Var
 from calco.ir.layout import SPACE, Group, Nest, Note, render
 from calco.ir.printer import letters
-from tests.null.ir_samples import (Build, Mode, Window, add_p, broadcast_p, cond_p, dot_p, double, halves_p, iota_p,
-                                   jit_p, literal, mul_p, odd_p, show_p, sin_p, sine_chain)
 
 
 def test_one_equation_stands_on_one_line():
@@ -131,7 +148,8 @@ def named_function():
     ((1, (2, None)), "(1, (2, None))"), ("a b", "'a b'"), ("None", "'None'"), (np.dtype("float32"), "float32"),
     ((np.dtype("int8"),), "(int8,)"), (Mode.CLIP, "Mode.CLIP"), (Window((2, 3)), "Window(sizes=(2, 3), strides=(1,))"),
     (ShapedArray((2,), "float32"), "ShapedArray(float32[2])"), (frozenset({"b", "a"}), "frozenset({'a', 'b'})"),
-    (2 + 1j, "(2+1j)"), (named_function, "named_function"), (lambda: 0, "<lambda>"), (object(), "<object>")])
+    (2 + 1j, "(2+1j)"), (named_function, "<named_function>"),
+    (sin_p, "sin"), (lambda: 0, "<lambda>"), (object(), "<object>")])
 def test_values_of_parameters(value, text):
     b = Build()
     y = b(odd_p, b.input("float32"), key=value)

@@ -2,12 +2,41 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.null.ir_samples import (
+    NAMES,
+    PRIMITIVES,
+    Build,
+    Mode,
+    Window,
+    add_p,
+    cond_p,
+    halves_p,
+    jit_p,
+    literal,
+    mul_p,
+    neg_p,
+    odd_p,
+    show_p,
+    sin_p,
+    sub_p,
+    sum_p,
+)
 
-from calco.ir import (ClosedJaxpr, DebugInfo, check_jaxpr, constants_to_inputs, dce, evaluate_reference, inline_calls,
-                      inputs_to_constants, parse_jaxpr, split, subjaxprs, substitute)
+from calco.ir import (
+    ClosedJaxpr,
+    DebugInfo,
+    check_jaxpr,
+    constants_to_inputs,
+    dce,
+    evaluate_reference,
+    inline_calls,
+    inputs_to_constants,
+    parse_jaxpr,
+    split,
+    subjaxprs,
+    substitute,
+)
 from calco.ir.rewrite import with_new_variables
-from tests.null.ir_samples import (NAMES, PRIMITIVES, Build, Mode, Window, add_p, cond_p, halves_p, jit_p, literal,
-                                   mul_p, neg_p, odd_p, show_p, sin_p, sub_p, sum_p)
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.floats(allow_nan=False), st.text(max_size=5),

@@ -1,10 +1,10 @@
 """The printed form against JAX's own: JAX's programs, rebuilt out of our types, must print as JAX prints them."""
 import numpy as np
 import pytest
+from tests.null.ir_samples import primitive
 
 from calco import ir
 from calco.avals import ShapedArray
-from tests.null.ir_samples import primitive
 
 jax = pytest.importorskip("jax", reason="its printed jaxprs are what is compared with")
 import jax.numpy as jnp  # noqa: E402  (it may not be there)
@@ -13,8 +13,9 @@ from jax import lax  # noqa: E402
 A = jax.ShapeDtypeStruct((2, 3), np.float32)
 INDEX = jax.ShapeDtypeStruct((), np.int32)
 # Parameters of JAX that calco's primitives have not got.
-ABSENT = {"accuracy", "out_dtype", "sharding", "out_sharding", "linear", "_split_transpose", "donated_invars", "ctx_mesh",
-          "in_shardings", "out_shardings", "in_layouts", "out_layouts", "keep_unused", "inline", "compiler_options_kvs"}
+ABSENT = {"accuracy", "out_dtype", "sharding", "out_sharding", "linear", "_split_transpose", "donated_invars",
+          "ctx_mesh", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "keep_unused", "inline",
+          "compiler_options_kvs"}
 
 
 def rebuilt(jaxpr, known):

@@ -4,8 +4,16 @@ from calco.ir.evaluate import evaluate, evaluate_reference
 from calco.ir.parser import JaxprSyntaxError, parse_jaxpr
 from calco.ir.printer import lone_equation_text, to_text
 from calco.ir.program import Atom, ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, subjaxprs
-from calco.ir.rewrite import (constants_to_inputs, dce, inline_calls, inputs_to_constants, map_subjaxprs, split,
-                              substitute, summary)
+from calco.ir.rewrite import (
+    constants_to_inputs,
+    dce,
+    inline_calls,
+    inputs_to_constants,
+    map_subjaxprs,
+    split,
+    substitute,
+    summary,
+)
 
 __all__ = ["Atom", "ClosedJaxpr", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError", "Literal", "Var",
            "check_jaxpr", "constants_to_inputs", "dce", "evaluate", "evaluate_reference", "inline_calls",

@@ -42,8 +42,9 @@ class Opaque:
         self.__name__ = name
 
     def __call__(self, *args, **kwargs):
-        raise NotImplementedError(f"the program was parsed from text, which names `{self.__name__}` and does not "
-                                  f"hold it; pass names={{'{self.__name__}': ...}} to parse_jaxpr")
+        name = self.__name__.strip("<>")
+        raise NotImplementedError(f"the program was parsed from text, which names `{name}` and does not hold it; "
+                                  f"pass names={{'{name}': ...}} to parse_jaxpr")
 
     def __eq__(self, other):
         return isinstance(other, Opaque) and other.__name__ == self.__name__
@@ -477,9 +478,12 @@ class _Builder:
                 return known[text]
         if text in self.shared:
             return self.shared_program(node)
-        if text in self.names:
-            return self.names[text]
-        if "." in text and not text.startswith("<"):
+        for known in (self.names, self.primitives):
+            if text in known:
+                return known[text]
+        if text.startswith("<"):
+            return self.names.get(text[1:-1], Opaque(text))
+        if "." in text:
             kind, _, member = text.partition(".")
             if not hasattr(self.names.get(kind), member):
                 raise self.error(f"unknown value `{text}`; pass names={{'{kind}': ...}} with a member `{member}` to "
@@ -513,8 +517,8 @@ def parse_jaxpr(text: str, primitives: Mapping[str, Primitive], consts: Sequence
         stand for the values: the program can be printed and checked, but not run.
     names : mapping from str to object, optional
         What other names in parameters mean: classes of records (``GatherDimensionNumbers(...)``),
-        enums (``GatherScatterMode.CLIP``), functions. A function that is not in it becomes an
-        `Opaque`, which raises when it is called.
+        enums (``GatherScatterMode.CLIP``), functions (``<f>``). A function that is not in it becomes
+        an `Opaque`, which raises when it is called.
 
     Returns
     -------

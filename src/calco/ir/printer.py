@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from calco.avals import ShapedArray
+from calco.core import Primitive
 from calco.ir import forms
 from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, join, render
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
@@ -282,9 +283,17 @@ class Writer:
             return repr(value)
         if isinstance(value, frozenset):
             return f"frozenset({{{', '.join(sorted(self.scalar(v) for v in value))}}})"
+        if isinstance(value, Primitive):
+            return value.name
+        return self.reference(value)
+
+    def reference(self, value) -> str:
+        """The name of a function or another object that has no text; in brackets, so that it means nothing else."""
         name = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
-        bare = name if _BARE_NAME.fullmatch(name) else f"<{re.sub(r'[^A-Za-z0-9_.]', '_', name)}>"
-        return f"<{bare}>" if bare in self.shared.words else bare
+        if not _BARE_NAME.fullmatch(name):
+            name = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+        bare = name.startswith("<") or (self.jax and name not in self.shared.words)
+        return name if bare else f"<{name}>"
 
 
 SEMICOLON = type(SPACE)("; ")
@@ -336,6 +345,7 @@ def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn],
     Examples
     --------
     >>> from calco.avals import ShapedArray
+from calco.core import Primitive
     >>> from calco.ir import Jaxpr, Var
     >>> x = Var(ShapedArray((3,), "float32"))
     >>> print(Jaxpr([], [x], [], [x, x]).pretty_print())

@@ -1,0 +1,53 @@
+"""A program written as text, with the real primitives: parsed, checked, rewritten, and run on the engine."""
+import numpy as np
+from tests.unit.test_ir_cases import NAMES, PRIMITIVES
+
+import calco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
+from calco.control.call import jit_p
+from calco.control.cond import cond_p
+from calco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split, summary
+
+TEXT = """\
+let f = { lambda ; a:f32[2,3] b:f32[2,3]. let
+    c:f32[2,3] = mul a b
+    d:f32[2,3] = sin c
+  in (d, a) } in
+{ lambda e:f32[2,3]; g:f32[2,3] h:i32[]. let
+    i:f32[2,3] j:f32[2,3] = jit[name=f jaxpr=f] g e
+    k:f32[2,3] _:f32[2,3] = jit[name=f jaxpr=f] i j
+    l:i32[] = clamp 0:i32[] h 1:i32[]
+    m:f32[2,3] = cond[
+      branches=(
+        { lambda ; n:f32[2,3] o:f32[2,3]. let p:f32[2,3] = sin o in (p,) }
+        { lambda ; q:f32[2,3] r:f32[2,3]. let s:f32[2,3] = mul r q in (s,) }
+      )
+    ] l e k
+    t:f32[] = reduce_sum[axes=(0, 1)] m
+  in (t, k) }"""
+CONST = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_text_runs_on_the_engine():
+    closed = parse_jaxpr(TEXT, {**PRIMITIVES, "jit": jit_p, "cond": cond_p}, [CONST], NAMES)
+    assert str(closed) == TEXT
+    check_jaxpr(closed)
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    results = []
+    for index in (0, 5):
+        want = evaluate_reference(closed.jaxpr, closed.consts, x, np.int32(index))
+        got = evaluate(closed.jaxpr, closed.consts, x, np.int32(index))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
+        results.append(float(want[0]))
+    assert results[0] != results[1]
+
+
+def test_passes_on_it():
+    closed = parse_jaxpr(TEXT, {**PRIMITIVES, "jit": jit_p, "cond": cond_p}, [CONST], NAMES)
+    inlined = inline_calls(closed)
+    check_jaxpr(inlined)
+    assert summary(inlined) == {"mul": 3, "sin": 3, "clamp": 1, "cond": 1, "reduce_sum": 1}
+    parts = split(inlined.jaxpr, [True, False])
+    assert summary(parts.known) == {"mul": 2, "sin": 2} and parts.known_outputs == [False, True]
+    check_jaxpr(parts.known)
+    check_jaxpr(parts.unknown)
