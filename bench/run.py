@@ -1,0 +1,150 @@
+"""Speed of calco beside JAX in one run, as ratios.
+
+    python bench/run.py [--json FILE] [--only WORD]
+
+Both compilers run in this process, in turn; each row gives the best time of both and the median ratio of the
+rounds. The targets are the project's own.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import Pair, side_by_side
+from programs import chain, mlp, mlp_params, transformer, transformer_params
+from rich.console import Console
+from rich.table import Table
+
+import calco
+import calco.numpy as cnp
+
+ROWS: list[dict] = []
+
+
+def report(name: str, pair: Pair, *, faster: float | None = None, at_most: float | None = None, equations: int = 0):
+    """Add a row. `faster`: calco must be so many times faster; `at_most`: its time over JAX's."""
+    times = 1 / pair.ratio
+    met = times >= faster if faster is not None else pair.ratio <= at_most
+    ROWS.append(dict(name=name, calco_us=pair.ours * 1e6, jax_us=pair.theirs * 1e6, ratio=pair.ratio, times_faster=times,
+                     target=f"{faster:g} x faster" if faster is not None else f"{at_most:g} of JAX", met=bool(met),
+                     calco_us_per_equation=pair.ours * 1e6 / equations if equations else None))
+
+
+def tracing() -> None:
+    x, y = np.ones((8, 8), "float32"), np.ones((8, 8), "float32")
+    params, block_params, tokens = mlp_params(20), transformer_params(4), np.ones((16, 64), "float32")
+    batch = np.ones((8, 64), "float32")
+    cases = [("chain of 300", lambda m: chain(m, 300), (x, y)), ("20-layer MLP", mlp, (params, batch)),
+             ("4 transformer blocks", transformer, (block_params, tokens))]
+    for name, make, args in cases:
+        ours, theirs = make(cnp), make(jnp)
+        count = len(calco.make_jaxpr(ours)(*args).eqns)
+        report(f"trace: {name}", side_by_side(lambda: calco.make_jaxpr(ours)(*args), lambda: jax.make_jaxpr(theirs)(*args),
+                                              repeat=(5, 1)), faster=20, equations=count)
+    for name, make, args in cases:
+        ours, theirs = make(cnp), make(jnp)
+        count = len(calco.make_jaxpr(ours)(*args).eqns)
+
+        def lower_ours():
+            return calco.jit(lambda *a: ours(*a)).lower(*args).as_text()
+
+        def lower_theirs():
+            return jax.jit(lambda *a: theirs(*a)).lower(*args)
+
+        report(f"trace and lower: {name}", side_by_side(lower_ours, lower_theirs, repeat=(5, 1)), faster=10,
+               equations=count)
+    for name, make, args in cases[1:]:
+        ours, theirs = calco.grad(make(cnp)), jax.grad(make(jnp))
+        count = len(calco.make_jaxpr(ours)(*args).eqns)
+        report(f"trace of grad: {name}", side_by_side(lambda: calco.make_jaxpr(ours)(*args),
+                                                      lambda: jax.make_jaxpr(theirs)(*args), repeat=(5, 1)),
+               faster=15, equations=count)
+
+
+def scaling() -> None:
+    """Cost per equation of tracing, by length."""
+    x, y = np.ones((8, 8), "float32"), np.ones((8, 8), "float32")
+    costs = {}
+    for steps in (300, 3_000, 30_000, 300_000):
+        f = chain(cnp, steps)
+        rounds = max(3, min(30, 60_000 // steps))
+        times = []
+        for _ in range(rounds):
+            start = perf_counter()
+            calco.make_jaxpr(f)(x, y)
+            times.append((perf_counter() - start) / steps * 1e6)
+        costs[steps] = min(times)
+    ratio = max(costs.values()) / min(costs.values())
+    told = ", ".join(f"{n:,}: {c:.2f}" for n, c in costs.items())
+    ROWS.append(dict(name=f"trace cost an equation at length (us) {told}", calco_us=None, jax_us=None, ratio=ratio,
+                     times_faster=None, target="flat within 1.5", met=ratio <= 1.5, calco_us_per_equation=None))
+
+
+def calls() -> None:
+    x, y = np.arange(4, dtype="float32"), np.ones(4, "float32")
+    cx, cy, jx, jy = cnp.asarray(x), cnp.asarray(y), jnp.asarray(x), jnp.asarray(y)
+    ours, theirs = calco.jit(lambda a, b: a * b + a), jax.jit(lambda a, b: a * b + a)
+    many = dict(rounds=15, repeat=(2000, 2000))
+    report("call: 2 arrays", side_by_side(lambda: ours(cx, cy), lambda: theirs(jx, jy), **many), at_most=1.05)
+    report("call: array and Python scalar", side_by_side(lambda: ours(cx, 3.0), lambda: theirs(jx, 3.0), **many), at_most=0.65)
+    report("call: NumPy arguments", side_by_side(lambda: ours(x, y), lambda: theirs(x, y), **many), at_most=1.2)
+
+    def tree(leaf):
+        return {"layers": [{"w": leaf, "b": (leaf, leaf)} for _ in range(13)], "last": leaf}
+
+    def bump(m):
+        def f(t):
+            return {"layers": [{"w": e["w"] + 1, "b": (e["b"][0] + 1, e["b"][1] + 1)} for e in t["layers"]],
+                    "last": t["last"] + 1}
+        return m.jit(f)
+
+    ours_tree, theirs_tree, ct, jt = bump(calco), bump(jax), tree(cx), tree(jx)
+    report("call: tree of 40 leaves", side_by_side(lambda: ours_tree(ct), lambda: theirs_tree(jt), rounds=15,
+                                                   repeat=(300, 300)), at_most=1.1)
+    report("eager: a + a", side_by_side(lambda: cx + cx, lambda: jx + jx, **many), at_most=0.8)
+
+
+def importing() -> None:
+    def start(module: str):
+        # Without the current folder, and with the compiled files of a first run in place.
+        return lambda: subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+    report("import", side_by_side(start("calco"), start("jax"), rounds=7), at_most=0.35)
+
+
+def show() -> None:
+    table = Table(title="calco beside JAX", show_lines=False)
+    for column in ("what", "calco us", "JAX us", "calco/JAX", "times faster", "target", "met"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for row in ROWS:
+        number = lambda v, f: "" if v is None else format(v, f)  # noqa: E731
+        table.add_row(row["name"], number(row["calco_us"], ",.1f"), number(row["jax_us"], ",.1f"), f"{row['ratio']:.2f}",
+                      number(row["times_faster"], ".1f"), row["target"], "yes" if row["met"] else "NO")
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--only", default="", help="run the groups whose name contains this word")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    for group in (tracing, scaling, calls, importing):
+        if options.only in group.__name__:
+            console.print(f"measuring {group.__name__} ...")
+            group()
+    show()
+    if options.json:
+        facts = dict(python=platform.python_version(), jax=jax.__version__, calco=calco.__version__, rows=ROWS)
+        options.json.write_text(json.dumps(facts, indent=1))
+
+
+if __name__ == "__main__":
+    main()
