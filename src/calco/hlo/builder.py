@@ -1,6 +1,9 @@
 """A StableHLO text builder. It knows names, types, attributes and regions; it knows no primitive."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 from calco.avals import ShapedArray, shaped
 from calco.hlo.literals import scalar_text
 
@@ -11,14 +14,6 @@ class Value:
 
     def __init__(self, name: str, aval: ShapedArray):
         self.name, self.aval = name, aval
-
-
-class Names:
-    """The counter that names the values of one function."""
-    __slots__ = ("count",)
-
-    def __init__(self):
-        self.count = 0
 
 
 class Block:
@@ -37,33 +32,31 @@ class Block:
     """
     __slots__ = ("lines", "module", "location", "args", "_names", "_constants")
 
-    def __init__(self, module: Module, names: Names | None = None, arg_avals=()):
+    def __init__(self, module: Module, names: Iterator[int] | None = None, arg_avals=()):
         self.lines: list[str] = []
         self.module = module
         self.location = ""
-        self._names = names if names is not None else Names()
+        self._names = names if names is not None else count(1)  # one counter for a function and its regions
         self._constants: dict[tuple, Value] = {}
         self.args = [self.fresh(a) for a in arg_avals]
 
     def fresh(self, aval: ShapedArray) -> Value:
         """A new name."""
-        names = self._names
-        names.count += 1
-        return Value(f"%{names.count}", aval)
+        return Value(f"%{next(self._names)}", aval)
 
     # --- operations
 
     def unary(self, op: str, x: Value, out: ShapedArray) -> Value:
         """``op x`` where operand and result have one type: the short form."""
-        v = self.fresh(out)
-        self.lines.append(f"{v.name} = {op} {x.name} : {out.mlir}{self.location}")
-        return v
+        name = f"%{next(self._names)}"
+        self.lines.append(f"{name} = {op} {x.name} : {out.mlir}{self.location}")
+        return Value(name, out)
 
     def binary(self, op: str, x: Value, y: Value, out: ShapedArray) -> Value:
         """``op x, y`` where operands and result have one type: the short form."""
-        v = self.fresh(out)
-        self.lines.append(f"{v.name} = {op} {x.name}, {y.name} : {out.mlir}{self.location}")
-        return v
+        name = f"%{next(self._names)}"
+        self.lines.append(f"{name} = {op} {x.name}, {y.name} : {out.mlir}{self.location}")
+        return Value(name, out)
 
     def op(self, name: str, operands, out: ShapedArray, attrs: str = "") -> Value:
         """The generic form: ``"name"(operands) {attrs} : (types) -> type``."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from calco import hlo
 from calco.ir import ClosedJaxpr, Jaxpr, Literal
-from calco.tracing import place_of
+from calco.tracing import place_of, uncollected
 
 
 class Lowering(hlo.Module):
@@ -76,6 +76,7 @@ def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None) ->
     """The text of a module whose ``@main`` takes the constvars of `jaxpr`, then its invars."""
     module = Lowering(name)
     block = hlo.Block(module, arg_avals=[v.aval for v in (*jaxpr.constvars, *jaxpr.invars)])
-    results = module.walk(block, jaxpr, block.args)
-    module.add_function("main", block, results, public=True, arg_attrs=arg_attrs)
-    return module.text()
+    with uncollected():
+        results = module.walk(block, jaxpr, block.args)
+        module.add_function("main", block, results, public=True, arg_attrs=arg_attrs)
+        return module.text()

@@ -13,8 +13,9 @@ from calco.tracing.staging import (
     scalar,
     snapshot,
     stage,
+    uncollected,
 )
 
 __all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing",
            "numpy_literal", "place_of", "places",
-           "python_literal", "recorder", "replay", "scalar", "snapshot", "stage", "user_frame"]
+           "python_literal", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "user_frame"]

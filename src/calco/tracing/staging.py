@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -320,18 +321,30 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
     trace = StagingTrace(before, debug, outer)
     trace.where = where
     inputs = [trace.new_input(a) for a in avals]
-    # Each equation is a few objects that live on: the cyclic collector would look at all of them
-    # again and again, and there is nothing to collect.
-    collecting = gc.isenabled()
-    gc.disable()
     state.trace = trace
     try:
-        outs = function(*inputs)
-        outvars = [trace.read(x, i) for i, x in enumerate(outs)]
-        jaxpr, consts = trace.finish(outvars)
+        with uncollected():
+            outs = function(*inputs)
+            outvars = [trace.read(x, i) for i, x in enumerate(outs)]
+            jaxpr, consts = trace.finish(outvars)
         return Staged(jaxpr, consts, trace.captures, trace.selected)
     finally:
         state.trace = before
         trace.close()
-        if collecting:
-            gc.enable()
+
+
+@contextmanager
+def uncollected():
+    """Pauses the cyclic garbage collector while a program is built.
+
+    Each equation is a few objects that live on: the collector would look at all of them again and again, and
+    there is nothing to collect.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
