@@ -5,6 +5,7 @@ They stand in one file because each is the transpose of the other.
 from __future__ import annotations
 
 import math
+import operator
 from functools import cache
 
 import numpy as np
@@ -31,8 +32,6 @@ def shifted(dims) -> tuple[int, ...]:
 # --- gather -----------------------------------------------------------------------------------
 
 def _gather_infer(operand, indices, *, dimension_numbers, slice_sizes, mode, **params):
-    if not isinstance(dimension_numbers, GatherDimensionNumbers):
-        raise TypeError(f"gather: dimension_numbers must be GatherDimensionNumbers, got {dimension_numbers!r}")
     w = Windows(*dimension_numbers)
     ix.check_windows("gather", GatherDimensionNumbers._fields, w, operand, indices)
     if len(slice_sizes) != operand.ndim or any(not 0 <= s <= n for s, n in zip(slice_sizes, operand.shape)):
@@ -186,16 +185,16 @@ def gather(operand, start_indices, dimension_numbers: GatherDimensionNumbers, sl
         fill_value = math.nan if ix.is_nan(fill_value) else fill_value  # one NaN, which equals itself as a key
         scalar(fill_value, aval_of(operand).dtype)  # an integer that does not fit is an error
     return gather_p.bind(
-        operand, start_indices, dimension_numbers=_plain(dimension_numbers), slice_sizes=tuple(map(int, slice_sizes)),
-        unique_indices=bool(unique_indices), indices_are_sorted=bool(indices_are_sorted), mode=mode,
-        fill_value=fill_value)
+        operand, start_indices, dimension_numbers=_plain("gather", dimension_numbers, GatherDimensionNumbers),
+        slice_sizes=tuple(map(operator.index, slice_sizes)), unique_indices=bool(unique_indices),
+        indices_are_sorted=bool(indices_are_sorted), mode=mode, fill_value=fill_value)
 
 
-def _plain(numbers):
-    """Dimension numbers as tuples of Python ints."""
-    if isinstance(numbers, (GatherDimensionNumbers, ScatterDimensionNumbers)):
-        return type(numbers)(*[tuple(map(int, dims)) for dims in numbers])
-    return numbers
+def _plain(op: str, numbers, kind: type):
+    """Dimension numbers as tuples of Python ints; they must be of this kind (which equality does not tell)."""
+    if not isinstance(numbers, kind):
+        raise TypeError(f"{op}: dimension_numbers must be {kind.__name__}, got {numbers!r}")
+    return kind(*[tuple(map(operator.index, dims)) for dims in numbers])
 
 
 # --- what the scatter family shares -----------------------------------------------------------
@@ -208,8 +207,6 @@ def combination(function, dtype: np.dtype) -> ClosedJaxpr:
 
 
 def scatter_infer(operand, indices, updates, *, dimension_numbers, **params) -> ShapedArray:
-    if not isinstance(dimension_numbers, ScatterDimensionNumbers):
-        raise TypeError(f"scatter: dimension_numbers must be ScatterDimensionNumbers, got {dimension_numbers!r}")
     w, shape = Windows(*dimension_numbers), updates.shape
     same_type("scatter", (operand, updates))
     ix.check_windows("scatter", ScatterDimensionNumbers._fields, w, operand, indices)
@@ -315,7 +312,8 @@ def scatter_call(primitive, function, operand, indices, updates, dimension_numbe
     if function is not None and not isinstance(function, ClosedJaxpr):
         program = combination(function, aval_of(operand).dtype)
     return primitive.bind(
-        operand, indices, updates, dimension_numbers=_plain(dimension_numbers),
+        operand, indices, updates,
+        dimension_numbers=_plain("scatter", dimension_numbers, ScatterDimensionNumbers),
         indices_are_sorted=bool(options["indices_are_sorted"]), unique_indices=bool(options["unique_indices"]),
         mode=GatherScatterMode.from_any(options["mode"]), update_jaxpr=program, update_consts=())
 

@@ -170,7 +170,7 @@ def check_windows(op: str, names: tuple[str, ...], w: Windows, operand: ShapedAr
     if dtypes.kind(indices.dtype) not in "iu":
         raise ValueError(f"{op}: indices must have an integer type, got {indices}")
     if not indices.ndim:
-        raise TypeError(f"{op}: indices must have at least one dimension, the last holding index vectors; got {indices}")
+        raise TypeError(f"{op}: indices must have a dimension that holds index vectors, the last; got {indices}")
     _check(op, names[0], w.window_dims, len(w.window_dims) + indices.ndim - 1)
     _check(op, names[1], w.collapsed, operand.ndim)
     _check(op, names[2], w.index_map, operand.ndim, increasing=False)
@@ -187,8 +187,8 @@ def check_windows(op: str, names: tuple[str, ...], w: Windows, operand: ShapedAr
         raise TypeError(f"{op}: {names[3]}={w.batching} of {operand} and {names[4]}={w.indices_batching} of {indices} "
                         f"must have the same sizes, got {pairs[0]} and {pairs[1]}")
     if operand.ndim != len(w.window_dims) + len(w.absent):
-        raise TypeError(f"{op}: each of the {operand.ndim} dimensions of {operand} must be in {names[1]}={w.collapsed}, "
-                        f"in {names[3]}={w.batching} or have its place in {names[0]}={w.window_dims}")
+        raise TypeError(f"{op}: each of the {operand.ndim} dimensions of {operand} must be in {names[1]}="
+                        f"{w.collapsed}, in {names[3]}={w.batching} or have its place in {names[0]}={w.window_dims}")
 
 
 # --- lowering -----------------------------------------------------------------------------------

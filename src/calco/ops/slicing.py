@@ -164,8 +164,8 @@ def _slice_infer(x, *, start_indices, limit_indices, strides):
     if any(not 0 <= start <= limit <= n for start, limit, n in zip(start_indices, limit_indices, x.shape)):
         raise TypeError(f"slice: start_indices={start_indices} and limit_indices={limit_indices} must be ranges "
                         f"within {x}")
-    return shaped(tuple([-((start - limit) // step) for start, limit, step in zip(start_indices, limit_indices, steps)]),
-                  x.dtype, x.weak_type)
+    shape = tuple([-((start - limit) // step) for start, limit, step in zip(start_indices, limit_indices, steps)])
+    return shaped(shape, x.dtype, x.weak_type)
 
 
 def _slice_transpose(ct, x, *, start_indices, limit_indices, strides):
