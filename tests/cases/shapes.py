@@ -70,8 +70,9 @@ REV = [
 ]
 
 IOTA = [Case("iota", (), {"dtype": np.dtype(d), "shape": shape, "dimension": dimension}, batchable=False)
-        for d, shape, dimension in [("int32", (3,), 0), ("float32", (2, 3), 1), ("uint8", (2, 3), 0), ("int64", (0,), 0),
-                                    (BFLOAT16, (4,), 0), ("float16", (4,), 0), ("complex64", (3,), 0),
+        for d, shape, dimension in [("int32", (3,), 0), ("float32", (2, 3), 1), ("uint8", (2, 3), 0),
+                                    ("int64", (0,), 0), (BFLOAT16, (4,), 0), ("float16", (4,), 0),
+                                    ("complex64", (3,), 0),
                                     ("int8", (2, 0, 2), 2)]]
 
 TILE = [
@@ -119,7 +120,8 @@ DYNAMIC_SLICE = [
 ]
 
 DYNAMIC_UPDATE_SLICE = [
-    Case("dynamic_update_slice", (numbers((3, 4)), numbers((2, 1), start=40), index(1), index(2)), differentiable=(0, 1)),
+    Case("dynamic_update_slice", (numbers((3, 4)), numbers((2, 1), start=40), index(1), index(2)),
+         differentiable=(0, 1)),
     Case("dynamic_update_slice", (numbers((3, 4)), numbers((2, 3), start=40), index(-5), index(9)),
          differentiable=(0, 1)),
     Case("dynamic_update_slice", (numbers((3,)), numbers((2,), start=40), index(2 ** 32 - 1, np.uint32))),
@@ -130,6 +132,7 @@ DYNAMIC_UPDATE_SLICE = [
 ]
 
 ROWS_OF = GatherDimensionNumbers((1,), (0,), (0,))  # whole rows, named by one index
+ELEMENTS = GatherDimensionNumbers((), (0,), (0,))  # elements of a vector
 POINTS = GatherDimensionNumbers((), (0, 1), (0, 1))  # elements, named by two
 WINDOWS = GatherDimensionNumbers((0, 2), (), (1, 0))  # windows that keep both dimensions, indices swapped
 IN_STEP = GatherDimensionNumbers((), (1,), (1,), (0,), (0,))  # one element of each row
@@ -152,15 +155,16 @@ GATHER = [
     Case("gather", (numbers((3, 4)), index([[1, 0], [3, 1], [2, 2]])), _gather(WINDOWS, (2, 2), FILL, 9)),
     Case("gather", (numbers((3, 4)), index([[1], [0], [4]])), _gather(IN_STEP, (1, 1), FILL, -1)),
     Case("gather", (numbers((3, 4)), index([[1], [0], [3]])), _gather(IN_STEP, (1, 1), CLIP), differentiable=(0,)),
-    Case("gather", (numbers((3,)), index([2 ** 32 - 1], np.uint32)), _gather(GatherDimensionNumbers((), (0,), (0,)), (1,), CLIP)),
-    Case("gather", (numbers((3,)), index([2 ** 32 - 1], np.uint32)), _gather(GatherDimensionNumbers((), (0,), (0,)), (1,), FILL, 8)),
+    Case("gather", (numbers((3,)), index([2 ** 32 - 1], np.uint32)), _gather(ELEMENTS, (1,), CLIP)),
+    Case("gather", (numbers((3,)), index([2 ** 32 - 1], np.uint32)), _gather(ELEMENTS, (1,), FILL, 8)),
     Case("gather", (numbers((200,)), index([[127], [-128]], np.int8)),
-         _gather(GatherDimensionNumbers((), (0,), (0,)), (1,), FILL, 8)),
-    Case("gather", (numbers((3, 2)), np.zeros((2, 0), np.int32)), _gather(GatherDimensionNumbers((1, 2), (), ()), (2, 1), FILL, 8)),
+         _gather(ELEMENTS, (1,), FILL, 8)),
+    Case("gather", (numbers((3, 2)), np.zeros((2, 0), np.int32)),
+         _gather(GatherDimensionNumbers((1, 2), (), ()), (2, 1), FILL, 8)),
     Case("gather", (numbers((3, 4)), np.zeros((0, 1), np.int32)), _gather(ROWS_OF, (1, 4), FILL, 8)),
     Case("gather", (numbers((2, 0)), index([[1]])), _gather(ROWS_OF, (1, 0), FILL, 8)),
     *[Case("gather", (numbers((3,), d), index([[1], [5]])),
-           _gather(GatherDimensionNumbers((), (0,), (0,)), (1,), FILL, fill), batchable=False)
+           _gather(ELEMENTS, (1,), FILL, fill), batchable=False)
       for d, fill in zip(KINDS, [np.nan, np.nan, -128, 2 ** 32 - 1, True, np.nan])],
 ]
 
@@ -185,11 +189,11 @@ def _members(name: str, operation, *, unique_for_derivatives: bool = False, kind
              name=f"{name} overlapping windows"),
         Case(name, (x, index([[1], [0], [4]]), numbers((3,), start=0.5)), params(IN_STEP), name=f"{name} in step"),
         Case(name, (numbers((3,)), index([[2 ** 32 - 1], [1]], np.uint32), numbers((2,))),
-             params(GatherDimensionNumbers((), (0,), (0,)), mode=CLIP), name=f"{name} uint32 clip"),
+             params(ELEMENTS, mode=CLIP), name=f"{name} uint32 clip"),
         Case(name, (numbers((3,)), index([[2 ** 32 - 1], [1]], np.uint32), numbers((2,))),
-             params(GatherDimensionNumbers((), (0,), (0,))), name=f"{name} uint32 drop"),
+             params(ELEMENTS), name=f"{name} uint32 drop"),
         Case(name, (numbers((200,)), index([[-128], [1]], np.int8), numbers((2,))),
-             params(GatherDimensionNumbers((), (0,), (0,)), mode=CLIP), name=f"{name} int8 clip"),
+             params(ELEMENTS, mode=CLIP), name=f"{name} int8 clip"),
         Case(name, (x, np.zeros((0, 1), np.int32), rows[:0]), params(ROWS_OF), name=f"{name} no updates"),
         Case(name, (x[:, :0], index([[1]]), rows[:1, :0]), params(ROWS_OF), name=f"{name} empty"),
         Case(name, (wide, index([[2], [5], [0]]), numbers((3, 4), F64, start=0.25)), derivative(ROWS_OF, unique=unique),
@@ -200,7 +204,7 @@ def _members(name: str, operation, *, unique_for_derivatives: bool = False, kind
         Case(name, (wide, index([[1], [0], [3]]), numbers((3,), F64, start=0.25)), derivative(IN_STEP, unique=unique),
              differentiable=(0, 2), batchable=False, name=f"{name} derivative, in step"),
         *[Case(name, (numbers((3,), d), index([[1], [0]]), numbers((2,), d, start=2)),
-               params(GatherDimensionNumbers((), (0,), (0,)), dtype=d), batchable=False) for d in kinds],
+               params(ELEMENTS, dtype=d), batchable=False) for d in kinds],
     ]
 
 
@@ -208,7 +212,8 @@ _NUMERIC = [d for d in KINDS if d.kind != "b"]
 _ORDERED = [d for d in KINDS if d.kind != "c"]
 # Several updates for one element: derivatives follow the one that stays, or each that reaches the extremum.
 REPEATED = [Case(name, (numbers((3, 4), F64), index([[2], [0], [2]]), numbers((3, 4), F64, start=0.25)),
-                 _scatter(ROWS_OF, operation, F64), differentiable=(0, 2), batchable=False, name=f"{name} derivative, repeated")
+                 _scatter(ROWS_OF, operation, F64), differentiable=(0, 2), batchable=False,
+                 name=f"{name} derivative, repeated")
             for name, operation in [("scatter", None), ("scatter-add", arithmetic.add), ("scatter-sub", arithmetic.sub),
                                     ("scatter-min", arithmetic.min), ("scatter-max", arithmetic.max)]]
 

@@ -71,13 +71,17 @@ PROGRAMS = {
     "index_in_dim": lambda lax, x, i, p: lax.index_in_dim(x, -1, 1, False),
     "dynamic_slice": lambda lax, x, i, p: lax.dynamic_slice(x, (i, -1), (2, 2)),
     "dynamic_slice clamps": lambda lax, x, i, p: lax.dynamic_slice(x, (-9, 9), (2, 2)),
-    "dynamic_slice array": lambda lax, x, i, p: lax.dynamic_slice(x, lax.squeeze(lax.slice(p, (0, 0), (2, 1)), (1,)), (2, 2)),
-    "dynamic_slice not negative": lambda lax, x, i, p: lax.dynamic_slice(x, (i, 0), (2, 2), allow_negative_indices=False),
+    "dynamic_slice array": lambda lax, x, i, p: lax.dynamic_slice(
+        x, lax.squeeze(lax.slice(p, (0, 0), (2, 1)), (1,)), (2, 2)),
+    "dynamic_slice not negative": lambda lax, x, i, p: lax.dynamic_slice(
+        x, (i, 0), (2, 2), allow_negative_indices=False),
     "dynamic_slice weak": lambda lax, x, i, p: lax.dynamic_slice(weak(lax), (i,), (2,)),
     "dynamic_slice_in_dim": lambda lax, x, i, p: lax.dynamic_slice_in_dim(x, i, 2, 1),
     "dynamic_update_slice": lambda lax, x, i, p: lax.dynamic_update_slice(x, lax.slice(x, (0, 0), (2, 2)), (i, -1)),
-    "dynamic_update_slice weak": lambda lax, x, i, p: lax.dynamic_update_slice(weak(lax), lax.broadcast(2.0, (1,)), (i,)),
-    "dynamic_update_slice_in_dim": lambda lax, x, i, p: lax.dynamic_update_slice_in_dim(x, lax.slice(x, (0, 0), (3, 1)), i, 1),
+    "dynamic_update_slice weak": lambda lax, x, i, p: lax.dynamic_update_slice(
+        weak(lax), lax.broadcast(2.0, (1,)), (i,)),
+    "dynamic_update_slice_in_dim": lambda lax, x, i, p: lax.dynamic_update_slice_in_dim(
+        x, lax.slice(x, (0, 0), (3, 1)), i, 1),
     "gather": lambda lax, x, i, p: lax.gather(x, p, rows(lax), (1, 4)),
     "gather clip": lambda lax, x, i, p: lax.gather(x, p, rows(lax), (1, 3), mode="clip"),
     "gather fill": lambda lax, x, i, p: lax.gather(x, p, rows(lax), (1, 3), mode="fill"),
@@ -95,7 +99,8 @@ PROGRAMS = {
     "scatter": lambda lax, x, i, p: lax.scatter(x, p, lax.mul(x, x), scatter_rows(lax)),
     "scatter clip": lambda lax, x, i, p: lax.scatter(x, lax.slice(p, (1, 0), (3, 1)), lax.slice(x, (0, 0), (2, 3)),
                                                      scatter_rows(lax), mode="clip"),
-    "scatter promise": lambda lax, x, i, p: lax.scatter(x, p, lax.mul(x, x), scatter_rows(lax), mode="promise_in_bounds"),
+    "scatter promise": lambda lax, x, i, p: lax.scatter(
+        x, p, lax.mul(x, x), scatter_rows(lax), mode="promise_in_bounds"),
     "scatter window outside": lambda lax, x, i, p: lax.scatter(
         x, lax.concatenate([p, p], 1), lax.slice(lax.broadcast(x, (3,)), (0, 0, 0), (3, 2, 2)),
         lax.ScatterDimensionNumbers((1, 2), (), (0, 1))),
@@ -144,7 +149,8 @@ def test_printed_program(name):
 # (value, grad, vmap, x, places) of either library -> array
 DERIVED = {
     "slice": lambda lax, grad, vmap, x, p: grad(lambda x: total(lax, lax.slice(x, (0, 1), (3, 4), (2, 2))))(x),
-    "pad": lambda lax, grad, vmap, x, p: grad(lambda x: total(lax, lax.pad(x, one(lax, x), ((1, -1, 1), (2, 0, 0)))))(x),
+    "pad": lambda lax, grad, vmap, x, p: grad(
+        lambda x: total(lax, lax.pad(x, one(lax, x), ((1, -1, 1), (2, 0, 0)))))(x),
     "gather clip": lambda lax, grad, vmap, x, p: grad(
         lambda x: total(lax, lax.gather(x, p, rows(lax), (1, 3), mode="clip")))(x),
     "gather fill": lambda lax, grad, vmap, x, p: grad(
