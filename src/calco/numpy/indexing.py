@@ -1,0 +1,551 @@
+"""Reading by index: from a Python index to a static plan and the arrays in it, then to operations.
+
+An index is parsed once into a `Plan` (hashable, so that programs are kept per plan) and the list of
+its index arrays. Static parts become ``slice``, ``rev`` and ``squeeze``; traced scalars
+``dynamic_slice``; everything else one ``gather``.
+"""
+from __future__ import annotations
+
+import builtins
+import operator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.avals import dtypes
+from calco.core import Array, Tracer, eager_trace, errors, state
+from calco.engine import DeviceArray
+from calco.ops import arithmetic, comparison, selection, shapes, slicing, structure
+from calco.ops import gather as gathering
+from calco.ops.gather import GatherDimensionNumbers, GatherScatterMode
+from calco.ops.structure import aval_of
+from calco.tracing import StagingTrace, composite
+
+__all__ = ["Plan", "parse", "read"]
+INT, SLICE, NEW, ARRAY = "int", "slice", "new", "array"
+_LIMIT = 1 << 16  # static plans kept
+
+
+class Plan(NamedTuple):
+    """An index without the values of its arrays.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the operand, after a dimension of size 1 was inserted for each bool scalar.
+    inserted : tuple of int
+        The places of those dimensions.
+    items : tuple
+        ``("int", i)`` with a negative `i` already counted from the end, ``("slice", low, size, step)`` with
+        the smallest place touched, ``("new",)`` and ``("array", k)``: one for each dimension, and the new ones.
+    wraps : tuple of bool
+        For each array, whether negative values in it count from the end.
+    ranks : tuple of tuple
+        The shapes of the arrays.
+    """
+    shape: tuple
+    inserted: tuple
+    items: tuple
+    wraps: tuple
+    shapes: tuple
+
+
+class Window(NamedTuple):
+    """A static index: a strided window, then what happens to its dimensions."""
+    whole: bool
+    start: tuple
+    limit: tuple
+    strides: tuple | None
+    sizes: tuple
+    reverse: tuple
+    squeeze: tuple
+    new: tuple
+
+    @property
+    def steps(self) -> int:
+        """How many operations it takes."""
+        return (not self.whole) + bool(self.reverse) + bool(self.squeeze) + bool(self.new)
+
+
+# --- parsing ----------------------------------------------------------------------------------
+
+def parse(shape: tuple[int, ...], index, wrap_negative: bool = True) -> tuple[Plan, list]:
+    """The plan of `index` into an array of `shape`, and the index arrays."""
+    entries = _expand_masks(shape, _entries(index))
+    shape, inserted, entries = _expand_ellipsis(shape, entries)
+    items, arrays, wraps = [], [], []
+    dim = 0
+    for entry in entries:
+        if entry is None:
+            items.append((NEW,))
+            continue
+        if isinstance(entry, builtins.slice):
+            items.append((SLICE, *_slice_item(entry, shape[dim])))
+        elif isinstance(entry, int):
+            items.append((INT, entry + shape[dim] if entry < 0 and wrap_negative else entry))
+        else:
+            entry, negative = _index_array(entry)
+            items.append((ARRAY, len(arrays)))
+            arrays.append(entry)
+            wraps.append(negative and wrap_negative)
+        dim += 1
+    return Plan(shape, inserted, tuple(items), tuple(wraps), tuple([aval_of(a).shape for a in arrays])), arrays
+
+
+def _entries(index) -> tuple:
+    if isinstance(index, tuple):
+        return tuple([_entry(e) for e in index])
+    if isinstance(index, list):
+        raise TypeError("Using a non-tuple sequence for multidimensional indexing is not allowed; "
+                        f"use x[jnp.array({index!r})] instead of x[{index!r}]")
+    return (_entry(index),)
+
+
+def _entry(entry):
+    """One item of an index: int, slice, None, Ellipsis, bool, or an array of integers or bools."""
+    if entry is None or entry is Ellipsis or isinstance(entry, (bool, builtins.slice)):
+        return entry
+    if isinstance(entry, np.bool_):
+        return bool(entry)
+    if isinstance(entry, (int, np.integer)):
+        return operator.index(entry)
+    if hasattr(entry, "__jax_array__"):
+        entry = entry.__jax_array__()
+    if isinstance(entry, (list, tuple)):
+        entry = _sequence(entry)
+    if isinstance(entry, str):
+        raise TypeError(f"arrays have no fields: an index cannot be a string; got {entry!r}")
+    if isinstance(entry, (np.ndarray, np.generic, Array, float, complex)):
+        dtype = aval_of(entry).dtype
+        if dtypes.kind(dtype) not in "biu":
+            raise TypeError(f"Indexer must have integer or boolean type, got indexer with type {dtype.name}")
+        if isinstance(entry, np.ndarray) and entry.ndim == 0:
+            return entry.item()
+        return entry
+    raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean "
+                     f"arrays are valid indices. Got {entry!r}")
+
+
+def _sequence(entry):
+    """A list inside an index tuple, as an array."""
+    if any(isinstance(e, Array) for e in entry):
+        parts = [structure.expand_dims(structure.convert_element_type(e, "int32"), (0,)) for e in entry]
+        return shapes.concatenate(parts, 0)
+    return np.asarray(entry) if len(entry) else np.zeros((0,), np.int32)
+
+
+def _index_array(entry):
+    """The array as it is bound, and whether it may hold negative values."""
+    if not isinstance(entry, np.ndarray):
+        return entry, dtypes.kind(aval_of(entry).dtype) == "i"
+    if entry.size == 0 or entry.dtype.kind == "u":
+        return entry, False
+    low, high = int(entry.min()), int(entry.max())
+    if not -2**31 <= low <= high < 2**31 and dtypes.canonicalize(entry.dtype) != entry.dtype:
+        entry = np.clip(entry, -2**31, 2**31 - 1)  # out of bounds before and after; narrowing would wrap
+    return entry, low < 0
+
+
+def _expand_masks(shape, entries) -> list:
+    """Bool arrays replaced by the integer arrays of their true places."""
+    if not any(_is_mask(e) for e in entries):
+        return list(entries)
+    used = sum(aval_of(e).ndim if _is_mask(e) else e is not None and e is not Ellipsis
+               and not isinstance(e, bool) for e in entries)
+    expanded, dim = [], 0
+    for place, entry in enumerate(entries):
+        if entry is Ellipsis:
+            dim += len(shape) - used
+        if not _is_mask(entry):
+            dim += entry is not None and entry is not Ellipsis and not isinstance(entry, bool)
+            expanded.append(entry)
+            continue
+        mask = concrete_mask(entry)
+        if used > len(shape):
+            raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {used} were indexed")
+        expected = shape[dim:dim + mask.ndim]
+        if mask.shape != expected:
+            raise IndexError(f"boolean index did not match shape of indexed array in index {place}: "
+                             f"got {mask.shape}, expected {expected}")
+        dim += mask.ndim
+        expanded.extend([n.astype(np.int32) for n in np.nonzero(mask)] if mask.ndim else [bool(mask)])
+    return expanded
+
+
+def _is_mask(entry) -> bool:
+    return isinstance(entry, (np.ndarray, Array)) and entry.dtype == np.bool_
+
+
+def concrete_mask(mask) -> np.ndarray:
+    """The value of a bool array, whose true places fix a shape."""
+    if isinstance(mask, Tracer):
+        known = mask.trace.concrete(mask)
+        if known is None:
+            raise errors.NonConcreteBooleanIndexError(mask)
+        mask = known
+    return np.asarray(mask)
+
+
+def _expand_ellipsis(shape, entries: list):
+    """Slices for what an index leaves out, and inserted dimensions for bool scalars."""
+    used = sum(e is not None and e is not Ellipsis and not isinstance(e, bool) for e in entries)
+    if used > len(shape):
+        raise IndexError(f"Too many indices: array is {len(shape)}-dimensional, but {used} were indexed")
+    dots = [i for i, e in enumerate(entries) if e is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    rest = [builtins.slice(None)] * (len(shape) - used)
+    cut = dots[0] if dots else len(entries)
+    entries = [*entries[:cut], *rest, *entries[cut + 1:]]
+    if not any(isinstance(e, bool) for e in entries):
+        return shape, (), entries
+    sizes, inserted, new, source = [], [], [], iter(shape)
+    for entry in entries:
+        if isinstance(entry, bool):
+            inserted.append(len(sizes))
+            sizes.append(1)
+            entry = np.zeros(int(entry), np.int32)
+        elif entry is not None:
+            sizes.append(next(source))
+        new.append(entry)
+    return tuple(sizes), tuple(inserted), new
+
+
+def _slice_item(entry: builtins.slice, size: int) -> tuple[int, int, int]:
+    """The smallest place touched, how many are, and the signed step."""
+    parts = (entry.start, entry.stop, entry.step)
+    for part in parts:
+        if isinstance(part, Tracer) and part.trace.concrete(part) is None:
+            raise errors.TracerSliceError(part)
+    places = range(*builtins.slice(*[p if p is None else operator.index(p) for p in parts]).indices(size))
+    count = len(places)
+    if count == 0:
+        return 0, 0, 1
+    return min(places[0], places[-1]), count, places.step if count > 1 else 1
+
+
+# --- static indices -----------------------------------------------------------------------------
+
+_windows: dict[tuple, Window] = {}
+
+
+def static_window(shape: tuple[int, ...], index) -> Window | None:
+    """The window of an index made of ints, slices, None and Ellipsis only; None for any other."""
+    key: list = [shape]
+    for entry in index if isinstance(index, tuple) else (index,):
+        cls = entry.__class__
+        if cls is int or entry is None or entry is Ellipsis:
+            key.append(entry)
+        elif cls is builtins.slice:
+            for part in (entry.start, entry.stop, entry.step):
+                if part is not None and part.__class__ is not int:
+                    return None
+            key.append((entry.start, entry.stop, entry.step))
+        else:
+            return None
+    found = _windows.get(key := tuple(key))
+    if found is None:
+        found = window(parse(shape, index)[0])
+        if len(_windows) >= _LIMIT:
+            _windows.clear()
+        _windows[key] = found
+    return found
+
+
+@lru_cache(_LIMIT)
+def window(plan: Plan) -> Window:
+    """The window of a plan whose arrays, if any, are scalars (they count as place 0)."""
+    start, sizes, strides, reverse, squeeze, new = [], [], [], [], [], []
+    place = 0
+    for item in plan.items:
+        if item[0] is NEW:
+            new.append(place)
+            place += 1
+            continue
+        dim = len(start)
+        if item[0] is SLICE:
+            _, low, size, step = item
+            place += 1
+        else:
+            size, step = 1, 1
+            low = _clamped(item[1], dim, plan.shape[dim]) if item[0] is INT else 0
+            squeeze.append(dim)
+            if not plan.shape[dim]:
+                raise IndexError(f"index is out of bounds for axis {dim} with size 0")
+        if step < 0:
+            reverse.append(dim)
+        start.append(low)
+        sizes.append(size)
+        strides.append(abs(step))
+    limit = [min(s + n * k, whole) for s, n, k, whole in zip(start, sizes, strides, plan.shape)]
+    return Window(tuple(limit) == plan.shape and not any(start) and all(k == 1 for k in strides),
+                  tuple(start), tuple(limit), tuple(strides) if any(k != 1 for k in strides) else None,
+                  tuple(sizes), tuple(reverse), tuple(squeeze), tuple(new))
+
+
+def _clamped(i: int, dim: int, size: int) -> int:
+    """Reads out of bounds give the nearest element, as they do for traced indices."""
+    return max(0, min(i, size - 1))
+
+
+def recording() -> bool:
+    """Whether operations are being recorded, by this interpreter or one around it."""
+    trace = state.trace
+    while trace is not None:
+        if isinstance(trace, StagingTrace):
+            return True
+        trace = trace.parent
+    return False
+
+
+def read_window(x, w: Window):
+    """`x` at a static index."""
+    if state.trace is not eager_trace() or x.__class__ is not DeviceArray:
+        if w.whole or w.strides is not None or recording():
+            return _apply_window(x, w)
+        starts = [np.int32(s) for s in w.start]
+        return _rearrange(slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=w.sizes), w)
+    if not w.steps:
+        return x
+    if w.whole or w.strides is not None:
+        return _read_static(x, w)
+    # The places are data here: a loop over x[i] compiles one program.
+    return _read_at(x, np.array(w.start, np.int32), w._replace(start=(), limit=()))
+
+
+def _apply_window(x, w: Window):
+    if not w.whole:
+        x = slicing.slice(x, w.start, w.limit, w.strides)
+    return _rearrange(x, w) if w.reverse or w.squeeze or w.new else x
+
+
+def _rearrange(x, w: Window):
+    if w.reverse:
+        x = shapes.rev(x, w.reverse)
+    if w.squeeze:
+        x = shapes.squeeze(x, w.squeeze)
+    return structure.expand_dims(x, w.new) if w.new else x
+
+
+@composite(static=("w",))
+def _read_static(x, w):
+    return _apply_window(x, w)
+
+
+@composite(static=("w",))
+def _read_at(x, starts, w):
+    places = [shapes.squeeze(slicing.slice(starts, (i,), (i + 1,)), (0,)) for i in range(len(w.sizes))]
+    return _rearrange(slicing.dynamic_slice_p.bind(x, *places, slice_sizes=w.sizes), w)
+
+
+# --- traced scalars: dynamic_slice ----------------------------------------------------------------
+
+def index_dtype(arrays) -> np.dtype:
+    wide = any(aval_of(a).dtype.itemsize == 8 for a in arrays)
+    return dtypes.int64 if wide else dtypes.int32
+
+
+def wrapped(i, size: int, wrap: bool, dtype: np.dtype):
+    """An index as `dtype`, where negative values count from the end if `wrap`."""
+    i = structure.convert_element_type(i, dtype)
+    if not wrap:
+        return i
+    return selection.select_n(comparison.lt(i, 0), i, arithmetic.add(i, size))
+
+
+@composite(static=("plan",))
+def _read_dynamic(x, *scalars, plan):
+    w = window(plan)
+    dtype = index_dtype(scalars)
+    starts = [structure.literal_like(s, dtype) for s in w.start]
+    dims = [item for item in plan.items if item[0] is not NEW]
+    for dim, item in enumerate(dims):
+        if item[0] is ARRAY:
+            k = item[1]
+            starts[dim] = wrapped(scalars[k], plan.shape[dim], plan.wraps[k], dtype)
+    spans = tuple([n - s for s, n in zip(w.start, w.limit)])
+    x = slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=spans)
+    if w.strides is not None:
+        x = slicing.slice(x, (0,) * len(spans), spans, w.strides)
+    return _rearrange(x, w)
+
+
+# --- arrays: gather -------------------------------------------------------------------------------
+
+class Geometry(NamedTuple):
+    """How the index arrays of a plan address the operand, for ``gather`` and ``scatter`` alike.
+
+    The *layout* is the result without its new dimensions: windows and index dimensions in order.
+
+    Attributes
+    ----------
+    batch : tuple of int
+        Sizes of the index dimensions (those of the broadcast arrays, and of strided slices).
+    columns : tuple
+        ``(operand dim, kind, ...)``: a constant, an array and its first batch dimension, or an iota.
+    collapsed, offset, sizes : tuple of int
+        Operand dimensions with an index; layout places of the windows; window sizes.
+    layout : tuple of int
+        Sizes of the layout.
+    reverse, new : tuple of int
+        Layout places to reverse; result places of new dimensions.
+    scalar : bool
+        Whether one window is addressed, or windows in increasing order.
+    """
+    batch: tuple
+    columns: tuple
+    collapsed: tuple
+    offset: tuple
+    sizes: tuple
+    layout: tuple
+    reverse: tuple
+    new: tuple
+    scalar: bool
+
+
+@lru_cache(_LIMIT)
+def geometry(plan: Plan) -> Geometry:
+    """The addressing of `plan`, by NumPy's rule: adjacent arrays stay in place, separated ones come first."""
+    items = plan.items
+    try:
+        common = np.broadcast_shapes(*plan.shapes)
+    except ValueError:
+        raise ValueError(f"Incompatible shapes for broadcasting: index arrays of shapes "
+                         f"{', '.join(map(str, plan.shapes))}") from None
+    at = [i for i, item in enumerate(items) if item[0] in (INT, ARRAY)]
+    adjacent = bool(at) and at[-1] - at[0] == len(at) - 1
+    layout, batch, columns, collapsed, offset, sizes, reverse, new = [], [], [], [], [], [], [], []
+    first = None  # batch place of the first dimension of the arrays
+    if at and not adjacent:
+        first = 0
+        layout.extend(common)
+        batch.extend(common)
+    result = len(layout)
+    dim = -1
+    for _i, item in enumerate(items):
+        dim += item[0] is not NEW
+        if item[0] is NEW:
+            new.append(result)
+            result += 1
+        elif item[0] is SLICE:
+            _, low, size, step = item
+            if step < 0:
+                reverse.append(len(layout))
+            if abs(step) == 1:
+                offset.append(len(layout))
+                sizes.append(size)
+                if size != plan.shape[dim]:
+                    columns.append((dim, INT, low))
+            else:
+                columns.append((dim, SLICE, low, abs(step), len(batch)))
+                batch.append(size)
+                collapsed.append(dim)
+                sizes.append(1)
+            layout.append(size)
+            result += 1
+        else:
+            if first is None:
+                first = len(batch)
+                batch.extend(common)
+                layout.extend(common)
+                result += len(common)
+            columns.append((dim, *item))
+            collapsed.append(dim)
+            sizes.append(1)
+    columns = [(*c, first + len(common) - len(plan.shapes[c[2]])) if c[1] is ARRAY else c for c in columns]
+    return Geometry(tuple(batch), tuple(columns), tuple(collapsed), tuple(offset), tuple(sizes), tuple(layout),
+                    tuple(reverse), tuple(new), not common)
+
+
+def index_matrix(plan: Plan, g: Geometry, arrays):
+    """The start indices: one row per window, in the last dimension one column per addressed dimension."""
+    dtype = index_dtype(arrays)
+    shape = (*g.batch, 1)
+    columns = []
+    for dim, kind, *facts in g.columns:
+        if kind is INT:
+            column = structure.full(shape, facts[0], dtype)
+        elif kind is SLICE:
+            low, step, place = facts
+            column = shapes.broadcasted_iota(dtype, shape, place)
+            column = arithmetic.add(arithmetic.mul(column, step), low)
+        else:
+            k, place = facts
+            i = wrapped(arrays[k], plan.shape[dim], plan.wraps[k], dtype)
+            column = structure.broadcast_in_dim(i, shape, range(place, place + len(plan.shapes[k])))
+        columns.append(column)
+    return columns[0] if len(columns) == 1 else shapes.concatenate(columns, len(g.batch))
+
+
+@composite(static=("plan", "mode", "fill_value", "flags"))
+def _read_gather(x, *arrays, plan, mode, fill_value, flags):
+    g = geometry(plan)
+    if plan.inserted:
+        x = structure.reshape(x, plan.shape)
+    if 0 in g.layout:
+        aval = aval_of(x)
+        x = structure.convert_element_type(structure.full(g.layout, 0, aval.dtype), aval.dtype, aval.weak_type)
+    else:
+        numbers = GatherDimensionNumbers(
+            offset_dims=g.offset, collapsed_slice_dims=g.collapsed, start_index_map=tuple([c[0] for c in g.columns]))
+        sorted_, unique = (True, True) if g.scalar else flags
+        x = gathering.gather(x, index_matrix(plan, g, arrays), numbers, g.sizes, indices_are_sorted=sorted_,
+                             unique_indices=unique, mode=mode, fill_value=fill_value)
+    if g.reverse:
+        x = shapes.rev(x, g.reverse)
+    return structure.expand_dims(x, g.new) if g.new else x
+
+
+# --- reading ----------------------------------------------------------------------------------------
+
+def read(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = False, unique_indices: bool = False,
+         wrap_negative_indices: bool = True):
+    """``x[index]``, with what happens out of bounds and promises about the indices."""
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else parse_mode(mode)
+    plan, arrays = parse(aval_of(x).shape, index, bool(wrap_negative_indices))
+    fills = mode is GatherScatterMode.FILL_OR_DROP
+    if not arrays and (not fills or in_bounds(plan)):
+        return read_window(x, window(plan))
+    if not fills and not any(plan.shapes):
+        return _read_dynamic(x, *arrays, plan=plan)
+    if 0 not in geometry(plan).layout:
+        for dim in geometry(plan).collapsed:
+            if not plan.shape[dim]:
+                raise IndexError(f"index is out of bounds for axis {dim} with size 0")
+    return _read_gather(x, *arrays, plan=plan, mode=mode, fill_value=static_fill(fill_value),
+                        flags=(bool(indices_are_sorted), bool(unique_indices)))
+
+
+def static_fill(fill_value):
+    """A fill value as a Python number (it is part of the program), or None."""
+    if fill_value is None or fill_value.__class__ in (bool, int, float, complex):
+        return fill_value
+    return np.asarray(fill_value).item()
+
+
+def in_bounds(plan: Plan) -> bool:
+    """Whether every static place of the plan is in the operand."""
+    dims = [item for item in plan.items if item[0] is not NEW]
+    return all(item[0] is not INT or 0 <= item[1] < n for item, n in zip(dims, plan.shape))
+
+
+_MODES = {"clip": GatherScatterMode.CLIP, "fill": GatherScatterMode.FILL_OR_DROP,
+          "drop": GatherScatterMode.FILL_OR_DROP, "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS}
+
+
+def parse_mode(mode) -> GatherScatterMode:
+    """The enumeration's member for a mode given by name."""
+    if isinstance(mode, GatherScatterMode):
+        return mode
+    if isinstance(mode, str) and mode in _MODES:
+        return _MODES[mode]
+    raise ValueError(f'Unknown gather mode "{mode}"; expected one of {", ".join(_MODES)}')
+
+
+def getitem(self, index):
+    """``self[index]``: basic and advanced indexing by NumPy's rules. Out of bounds reads the nearest element."""
+    found = static_window(self.aval.shape, index)
+    if found is not None:
+        return read_window(self, found)
+    return read(self, index)
