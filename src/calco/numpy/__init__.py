@@ -1,0 +1,43 @@
+"""NumPy's functions on calco arrays: JAX's ``jax.numpy``.
+
+Every function takes arrays, NumPy arrays and Python numbers, promotes dtypes by JAX's lattice, and works on
+concrete arrays and inside traced functions alike.
+"""
+from __future__ import annotations
+
+from calco.core import Array
+from calco.numpy import (
+    casting,
+    constants,
+    creation,
+    differences,
+    dtypes,
+    elementwise,
+    joining,
+    linear,
+    manipulation,
+    matrices,
+    methods,
+    nans,
+    padding,
+    parts,
+    products,
+    ranges,
+    reductions,
+    repetition,
+    sets,
+    sorting,
+    statistics,
+    taking,
+    ufuncs,
+)
+from calco.numpy import einsum as _einsum
+
+ndarray = Array
+
+_ROOMS = (casting, constants, creation, differences, dtypes, _einsum, elementwise, joining, linear, manipulation,
+          matrices, methods, nans, padding, parts, products, ranges, reductions, repetition, sets, sorting, statistics,
+          taking, ufuncs)
+globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
+
+__all__ = sorted({"ndarray", *(name for room in _ROOMS for name in room.__all__)})
