@@ -37,6 +37,15 @@ def put_buffer(host: np.ndarray, aval: ShapedArray, *, owned: bool = False, shar
     return shim.put(host, aval, sharding, sharding._device, share=owned, committed=committed)
 
 
+def put_host(host: np.ndarray, aval: ShapedArray):
+    """A buffer with a copy of a NumPy array of the shape of `aval`, for the default device; not checked."""
+    if host.dtype is not aval.dtype and host.dtype != aval.dtype:
+        with np.errstate(all="ignore"):
+            host = host.astype(aval.dtype)
+    found = backend()
+    return shim.put(host, aval, found.sharding, found.device)
+
+
 def host_view(buffer, aval: ShapedArray) -> np.ndarray:
     """A read-only NumPy view of a buffer on the CPU (a copy for packed types); waits until it is computed.
 

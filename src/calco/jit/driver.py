@@ -8,20 +8,31 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
+
 from calco.avals import options, trees
 from calco.control import call as nested_call
 from calco.core import eager_trace, state
-from calco.engine import DeviceArray, put_scalar
-from calco.engine.shim import JaxlibError
+from calco.engine import DeviceArray
 from calco.ir import DebugInfo
 from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
-from calco.jit.signature import Arguments, StaticValue, flatten_arguments
+from calco.jit.signature import Arguments, StaticValue, flatten_arguments, leaf_aval
 from calco.jit.stages import Compiled, Traced
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
 from calco.transforms.arguments import check_array, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
+
+
+def _part(x):
+    """What an argument adds to the key of the short way; None where it has to be flattened first."""
+    cls = x.__class__
+    if cls is DeviceArray:
+        return x.aval
+    if cls in PYTHON_NUMBERS:
+        return cls
+    return leaf_aval(x) if cls is np.ndarray else None
 
 
 class CacheInfo(NamedTuple):
@@ -56,17 +67,23 @@ class Jit:
         now = options.thread.current
         if now.disable_jit:
             return self.function(*args, **kwargs)
+        eager = state.trace is eager_trace()
+        short = None
+        if eager and not kwargs:
+            short = (now, *[_part(x) for x in args])
+            known = self.fast.get(short)
+            if known is not None:
+                return known.run(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
         key = (now, treedef, *avals, *statics) if statics else (now, treedef, *avals)
-        if state.trace is not eager_trace():
+        if not eager:
             return self._record_call(key, leaves, treedef, avals, statics)
         compiled = self.compiled.get(key)
         if compiled is None:
             compiled = self._compile(key, treedef, avals, statics)
-            if not statics and not kwargs and not compiled.donates and all(
-                    x.__class__ is DeviceArray or x.__class__ in PYTHON_NUMBERS for x in args):
-                self.fast[(now, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])] = compiled
+        if short is not None and not statics and not compiled.donates and None not in short:
+            self.fast[short] = compiled
         return compiled.run(leaves)
 
     def _record_call(self, key, leaves, treedef, avals, statics):
@@ -237,23 +254,7 @@ def _caller(this: Jit) -> Callable:
             known = fast.get((thread.current,
                               *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args]))
             if known is not None:
-                try:
-                    buffers = [x.buffer for x in args]
-                except AttributeError:
-                    buffers = [x.buffer if x.__class__ is DeviceArray else put_scalar(x, a).buffer
-                               for x, a in zip(args, known.in_avals)]
-                if not known.all_kept:
-                    buffers = [buffers[i] for i in known.kept]
-                if known.consts:
-                    buffers = known.const_buffers + buffers
-                try:
-                    outs = known.execute(buffers).consume_with_handlers(known.handlers)
-                except JaxlibError:
-                    return known.run(list(args))  # says which argument was deleted
-                known.record.calls += 1
-                if known.single:
-                    return DeviceArray(outs[0], known.out_avals[0])
-                return known.unflatten(map(DeviceArray, outs, known.out_avals))
+                return known.run(args)
         return generic(args, kwargs)
 
     return jitted

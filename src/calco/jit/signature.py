@@ -218,6 +218,11 @@ def _strings(argument: str, value) -> Iterable[str]:
     return values
 
 
+# Types that no option changes.
+_ALWAYS = frozenset(dtypes.as_dtype(n) for n in ("float32", "int32", "bool", "uint8", "bfloat16", "float16")) | {
+    dtypes.float0}
+
+
 def leaf_aval(x) -> ShapedArray | None:
     """The type of an argument leaf, or None if it is not an array, a number or a `ShapeDtypeStruct`."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
@@ -225,8 +230,7 @@ def leaf_aval(x) -> ShapedArray | None:
     if x.__class__ in PYTHON_NUMBERS:
         return python_aval(x.__class__)
     if isinstance(x, (np.ndarray, np.generic)):
-        return shaped(x.shape, dtypes.canonicalize(x.dtype)) if x.dtype != dtypes.float0 else shaped(
-            x.shape, dtypes.float0)
+        return shaped(x.shape, x.dtype) if x.dtype in _ALWAYS else shaped(x.shape, dtypes.canonicalize(x.dtype))
     if isinstance(x, ShapeDtypeStruct):
         return shaped(x.shape, dtypes.canonicalize(x.dtype), x.weak_type)
     if isinstance(x, ShapedArray):

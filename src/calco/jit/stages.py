@@ -9,13 +9,16 @@ import numpy as np
 
 from calco.avals import ShapedArray, trees
 from calco.core import Tracer
-from calco.engine import DeviceArray, Executable
+from calco.engine import DeviceArray, Executable, put_scalar
+from calco.engine.shim import JaxlibError
+from calco.engine.transfer import put_host
 from calco.ir import ClosedJaxpr
 from calco.ir.rewrite import dce
 from calco.jit.eager import as_array
 from calco.jit.lowering import lower_module
 from calco.jit.records import TraceRecord
 from calco.jit.signature import Arguments, ShapeDtypeStruct, leaf_aval
+from calco.ops.structure import PYTHON_NUMBERS
 
 
 class Traced:
@@ -192,13 +195,29 @@ class Compiled:
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
 
-    def run(self, leaves: list):
+    def run(self, leaves):
         """Run on argument leaves of the right types."""
-        self.record.calls += 1
-        arrays = [as_array(leaves[i]) for i in self.kept]
         if self.donates:
-            self._check_donations(leaves)
-        outs = self.executable([*self.consts, *arrays])
+            return self._run_donating(leaves)
+        buffers = [x.buffer if x.__class__ is DeviceArray else buffer_of(x, a) for x, a in zip(leaves, self.in_avals)]
+        if not self.all_kept:
+            buffers = [buffers[i] for i in self.kept]
+        if self.consts:
+            buffers = self.const_buffers + buffers
+        try:
+            outs = self.execute(buffers).consume_with_handlers(self.handlers)
+        except JaxlibError as error:
+            arrays = [as_array(leaves[i]) for i in self.kept]
+            raise self.executable.failure([*self.consts, *arrays], error) from None
+        self.record.calls += 1
+        if self.single:
+            return DeviceArray(outs[0], self.out_avals[0])
+        return self.unflatten(map(DeviceArray, outs, self.out_avals))
+
+    def _run_donating(self, leaves):
+        self._check_donations(leaves)
+        outs = self.executable([*self.consts, *[as_array(leaves[i]) for i in self.kept]])
+        self.record.calls += 1
         return outs[0] if self.single else self.unflatten(outs)
 
     def _check_donations(self, leaves) -> None:
@@ -259,6 +278,15 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self.record!r})"
+
+
+def buffer_of(x, aval: ShapedArray):
+    """The buffer of an argument that is not an array of ours yet."""
+    if x.__class__ is np.ndarray:
+        return put_host(x, aval)
+    if x.__class__ in PYTHON_NUMBERS:
+        return put_scalar(x, aval).buffer
+    return as_array(x).buffer
 
 
 _LEAF = trees.structure(np.float32(0))
