@@ -41,7 +41,8 @@ def floats(primitive: str, operands: Sequence, *, dtypes=FLOATS, special: Sequen
     def row(args, dtype, **extra):
         return Case(primitive, tuple(args), params, tolerances.get(dtype), **extra)
 
-    rows = [row([array(x, d) for x in operands], d, differentiable=differentiable if d == F32 else False) for d in dtypes]
+    rows = [row([array(x, d) for x in operands], d, differentiable=differentiable if d == F32 else False)
+            for d in dtypes]
     rows.append(row([array(np.resize(x, (2, 3)), F32) for x in operands], F32, differentiable=differentiable))
     rows.append(row([array(x[0], F32) for x in operands], F32))
     rows.append(row([np.zeros((2, 0, 3), F32) for _ in operands], F32))
@@ -108,7 +109,8 @@ ARITHMETIC = [
     *[row for name in ("max", "min") for row in (
         *floats(name, [SOME, OTHER], complex_operands=[COMPLEX, COMPLEX_OTHER]),
         *integers(name, [WHOLE, DIVISORS]), *extremes(name, 2),
-        Case(name, (array([1 + 2j, 1 + 3j, 2 + 0j], C64), array([1 + 3j, 1 + 2j, 1 + 9j], C64)), name=f"{name} lexicographic"),
+        Case(name, (array([1 + 2j, 1 + 3j, 2 + 0j], C64), array([1 + 3j, 1 + 2j, 1 + 9j], C64)),
+             name=f"{name} lexicographic"),
         Case(name, (np.array([True, True, False, False]), np.array([True, False, True, False]))))],
     Case("add_any", (array(SOME, F32), array(OTHER, F32)), differentiable=True),
     Case("add_any", (array(COMPLEX, C64), array(COMPLEX_OTHER, C64)), differentiable=True),
@@ -156,7 +158,8 @@ SPECIAL_FUNCTIONS = [
     *floats("erf_inv", [INSIDE]),
     *floats("lgamma", [[*POSITIVE, 20.0]], tolerances={F32: 1e-5}),
     Case("lgamma", (array([-0.5, -1.5, -2.25], F32),), {}, 1e-5, name="lgamma negative"),
-    *floats("digamma", [[*POSITIVE, 20.0]], tolerances={F32: 1e-5}),
+    # At 0 the pole is NaN or an infinity, by dtype and compiler version.
+    *floats("digamma", [[*POSITIVE, 20.0]], tolerances={F32: 1e-5}, special=(np.inf, -np.inf, np.nan, 1.0, -1.0, 2.5)),
     Case("digamma", (array([-0.5, -1.5, -2.25], F64),), {}, 1e-9, name="digamma negative"),
     *floats("polygamma", [[0.0, 1.0, 2.0, 3.0], POSITIVE[:4]], dtypes=(F32, F64), special=None, differentiable=(1,),
             tolerances={F32: 1e-4, F64: 1e-9}),
@@ -171,7 +174,8 @@ COMPARISON = [
     *[row for name in ("eq", "ne", "lt", "le", "gt", "ge") for row in (
         *floats(name, [SOME, [0.5, *OTHER[1:]]], differentiable=False),
         *integers(name, [WHOLE, [7, *DIVISORS[1:]]]), *extremes(name, 2), Case(name, TRUTH))],
-    *[Case(name, (array([1 + 2j, 1 + 3j, np.nan], C64), array([1 + 2j, 1 + 2j, np.nan], C64))) for name in ("eq", "ne")],
+    *[Case(name, (array([1 + 2j, 1 + 3j, np.nan], C64), array([1 + 2j, 1 + 2j, np.nan], C64)))
+      for name in ("eq", "ne")],
     *floats("is_finite", [SOME], differentiable=False),
 ]
 
@@ -191,11 +195,13 @@ BITWISE = [
 THREE = [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [100.0, 200.0, 300.0]]
 WHICH = np.array([True, False, True])
 SELECTION = [
-    *[Case("select_n", (WHICH, array(THREE[0], d), array(THREE[1], d)), differentiable=(1, 2) if d in (F32, C64) else False)
+    *[Case("select_n", (WHICH, array(THREE[0], d), array(THREE[1], d)),
+           differentiable=(1, 2) if d in (F32, C64) else False)
       for d in (F16, BF16, F32, F64, C64, I32, U8, BOOL)],
     Case("select_n", (np.array(True), array(THREE[0], F32), array(THREE[1], F32)), differentiable=(1, 2)),
     Case("select_n", (np.array(False), array(1, F32), array(2, F32)), differentiable=(1, 2)),
-    Case("select_n", (np.array([[True], [False]]), array([[1], [2]], F32), array([[3], [4]], F32)), differentiable=(2,)),
+    Case("select_n", (np.array([[True], [False]]), array([[1], [2]], F32), array([[3], [4]], F32)),
+         differentiable=(2,)),
     *[Case("select_n", (np.array([2, 0, 1], d), *[array(x, F32) for x in THREE]), differentiable=(1, 2, 3))
       for d in (I32, I64, U8)],
     Case("select_n", (np.array([-5, 9, 1], I32), *[array(x, F32) for x in THREE]), name="select_n out of range"),
@@ -204,7 +210,8 @@ SELECTION = [
     Case("select_n", (np.zeros((0,), bool), np.zeros((0,), F32), np.zeros((0,), F32))),
     *[Case("clamp", (array([0, 0, 0, 0], d), array([-1, 0.5, 2, np.nan], d), array([1, 1, 1, 1], d))) for d in FLOATS],
     Case("clamp", (array(0, F32), array([-1, 0.5, 2], F32), array(1, F32)), differentiable=True),
-    Case("clamp", (array([0, 0.1, 0.2], F32), array([-1, 0.5, 2], F32), array([1, 1.5, 1.25], F32)), differentiable=True),
+    Case("clamp", (array([0, 0.1, 0.2], F32), array([-1, 0.5, 2], F32), array([1, 1.5, 1.25], F32)),
+         differentiable=True),
     Case("clamp", (array(0, F32), array([-1, 0.5, 2], F32), array([1, 1.5, 1.25], F32)), differentiable=True),
     *[Case("clamp", (np.array(-3, d) if d.kind == "i" else np.array(1, d), np.array([0, 5, 9], d), np.array(6, d)))
       for d in (I8, I32, U8, I64)],
@@ -236,7 +243,8 @@ CONVERSION = [
     *[convert(np.array([True, False]), d) for d in (*FLOATS, C64, *INTS, *UINTS)],
     *[convert(array([0, 1 + 2j, 2j, np.nan], C64), d) for d in (C128, BOOL)],
     *[convert(array([0, 1 + 2j, 2j], C64), d) for d in (F32, I32)],
-    *[convert(array(SPECIAL, d), e, name=f"convert special {d.name} {e.name}") for d in FLOATS for e in FLOATS if d != e],
+    *[convert(array(SPECIAL, d), e, name=f"convert special {d.name} {e.name}")
+      for d in FLOATS for e in FLOATS if d != e],
     convert(array(SOME, F64), F64, differentiable=True), convert(array(SOME, F64), C128, differentiable=True),
     convert(array(COMPLEX, C128), F64, differentiable=True),
     convert(np.zeros((0, 3), F32), I32), convert(array(1.5, F32), F16),
@@ -248,11 +256,12 @@ CONVERSION = [
     Case("bitcast_convert_type", (array(1.5, F64),), {"new_dtype": I64}),
     Case("bitcast_convert_type", (array([1.5], BF16),), {"new_dtype": U16}),
     *[Case("reduce_precision", (array([1.2, -3.3, 70000.0, 1e-30, 1.0625, 1.1875, np.inf, np.nan, -0.0], d),),
-           {"exponent_bits": e, "mantissa_bits": m}) for d in (F32, F64, BF16) for e, m in ((5, 2), (8, 7), (5, 10), (4, 3))],
-    *[Case(name, (x,), differentiable=x.dtype == F32 and name == "copy") for name in ("copy", "stop_gradient")
-      for x in (array(SPECIAL, F32), array(COMPLEX, C64), np.array([1, 2], I32), np.array([True]), np.zeros((0, 2), F16))
-      if not (name == "copy" and x.size == len(SPECIAL))],
+           {"exponent_bits": e, "mantissa_bits": m})
+      for d in (F32, F64, BF16) for e, m in ((5, 2), (8, 7), (5, 10), (4, 3))],
+    *[Case(name, (x,), differentiable=x.dtype == C64 and name == "copy") for name in ("copy", "stop_gradient")
+      for x in (array(COMPLEX, C64), np.array([1, 2], I32), np.array([True]), np.zeros((0, 2), F16))],
     Case("copy", (array(SOME, F32),), differentiable=True),
+    Case("copy", (array(SPECIAL, F32),)), Case("stop_gradient", (array(SPECIAL, F32),)),
     Case("optimization_barrier", (array(SOME, F32),), differentiable=True),
     Case("optimization_barrier", (array(SOME, F32), array([[1, 2]], F32)), differentiable=True),
     Case("optimization_barrier", (array(SOME, F32), np.array(3, I32)), differentiable=(0,)),

@@ -217,8 +217,26 @@ REPEATED = [Case(name, (numbers((3, 4), F64), index([[2], [0], [2]]), numbers((3
             for name, operation in [("scatter", None), ("scatter-add", arithmetic.add), ("scatter-sub", arithmetic.sub),
                                     ("scatter-min", arithmetic.min), ("scatter-max", arithmetic.max)]]
 
+def _broadcast(x, shape, dimensions, **extra) -> Case:
+    return Case("broadcast_in_dim", (x,), {"shape": shape, "broadcast_dimensions": dimensions}, **extra)
+
+
+STRUCTURE = [
+    *each_kind("broadcast_in_dim", (3,), {"shape": (2, 3), "broadcast_dimensions": (1,)}),
+    _broadcast(numbers(()), (2, 3), (), differentiable=True),
+    _broadcast(numbers((3,)), (3, 2), (0,), differentiable=True),
+    _broadcast(numbers((2, 1, 3)), (4, 2, 5, 3), (1, 2, 3), differentiable=True),
+    _broadcast(numbers((1,)), (0, 2), (0,)),
+    *each_kind("reshape", (2, 3), {"new_sizes": (3, 2), "dimensions": None}),
+    *[Case("reshape", (numbers(old),), {"new_sizes": new, "dimensions": None}, differentiable=True)
+      for old, new in (((2, 3), (6,)), ((), (1, 1)), ((1,), ()), ((0, 3), (2, 0)))],
+    *each_kind("transpose", (2, 3), {"permutation": (1, 0)}),
+    *[Case("transpose", (numbers(shape),), {"permutation": order}, differentiable=True)
+      for shape, order in (((2, 3, 4), (2, 0, 1)), ((2, 3, 4), (0, 2, 1)), ((2, 0), (1, 0)), ((), ()))],
+]
+
 ROWS: list[Case] = [
-    *SQUEEZE, *CONCATENATE, *SPLIT, *REV, *IOTA, *TILE, *PAD, *SLICE, *DYNAMIC_SLICE, *DYNAMIC_UPDATE_SLICE, *GATHER,
+    *STRUCTURE, *SQUEEZE, *CONCATENATE, *SPLIT, *REV, *IOTA, *TILE, *PAD, *SLICE, *DYNAMIC_SLICE, *DYNAMIC_UPDATE_SLICE, *GATHER,
     *_members("scatter", None),
     *_members("scatter-add", arithmetic.add, kinds=_NUMERIC),
     *_members("scatter-sub", arithmetic.sub, kinds=_NUMERIC),

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 import calco.ops
+from calco import jvp, vjp, vmap
 from calco.avals import ShapedArray, dtypes, options, shaped
 from calco.core import Primitive
 from calco.engine import Executable, put
 from calco.ir import check_jaxpr
 from calco.ir.evaluate import evaluate_reference
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
 from calco.jit.lowering import lower_module
 from calco.tracing import stage
-from calco.transforms.api import jvp, vjp
-from calco.transforms.mapping import vmap
 from tests.cases import CASES, Case
 
-TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 4e-6, "complex64": 8e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 4e-6, "complex64": 8e-6, "float16": 2e-3,
+             "bfloat16": 1.6e-2}
 STEP = 1e-6  # of central differences in float64
 BATCH = 3
 
@@ -190,8 +189,8 @@ def check_derivatives(primitive: Primitive, row: Case, args, slots, vs) -> None:
     tolerance = max(2e-5, row.tolerance or 0)
     for t, expected, out in zip(tangents, difference(primitive, args, slots, vs, row.params, real), outs, strict=True):
         assert t.dtype == out.dtype
-        np.testing.assert_allclose(t, expected, rtol=tolerance, atol=tolerance * (1 + np.max(np.abs(expected), initial=0)),
-                                   err_msg=f"jvp of {where}")
+        size = 1 + np.max(np.abs(expected), initial=0)
+        np.testing.assert_allclose(t, expected, rtol=tolerance, atol=tolerance * size, err_msg=f"jvp of {where}")
 
     def pulled(*ys):
         out, pull = vjp(lambda *zs: [function(*zs)[k] for k in real], *ys[:n])
@@ -201,7 +200,8 @@ def check_derivatives(primitive: Primitive, row: Case, args, slots, vs) -> None:
     back = reference(pulled, [*xs, *cts])
     for x, ct in zip(xs, back, strict=True):
         assert ct.dtype == x.dtype and ct.shape == x.shape, f"vjp of {where}: cotangent of another type"
-    np.testing.assert_allclose(pairing(back, vs), pairing(cts, tangents), rtol=1e-9, atol=1e-9, err_msg=f"vjp of {where}")
+    np.testing.assert_allclose(pairing(back, vs), pairing(cts, tangents), rtol=1e-9, atol=1e-9,
+                               err_msg=f"vjp of {where}")
 
 
 @pytest.mark.parametrize("name", sorted(n for n in CASES if n in PRIMITIVES and any(map(places, CASES[n]))))

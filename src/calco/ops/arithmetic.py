@@ -147,7 +147,8 @@ def _unsigned_sign(b, x, out):
 
 # --- powers with a fixed exponent ---------------------------------------------------------------------
 
-square_p = elementwise("square", None, kinds="iufc", lower=lambda b, outs, x: b.binary("stablehlo.multiply", x, x, outs[0]),
+square_p = elementwise("square", None, kinds="iufc",
+                       lower=lambda b, outs, x: b.binary("stablehlo.multiply", x, x, outs[0]),
                        derivatives=[lambda g, ans, x: mul(g, mul(literal_like(2, aval_of(x).dtype), x))],
                        oracle=oracles.quiet(np.square))
 square = callable_of(square_p, 1, """Elementwise ``x * x``.""")

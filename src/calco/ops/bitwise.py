@@ -24,7 +24,8 @@ xor_p = elementwise("xor", "stablehlo.xor", kinds="biu", arity=2, oracle=np.bitw
 bitwise_xor = _named("bitwise_xor", callable_of(xor_p, 2, """Elementwise ``x ^ y`` of integers or bools."""))
 
 not_p = elementwise("not", "stablehlo.not", kinds="biu", oracle=np.invert)
-bitwise_not = _named("bitwise_not", callable_of(not_p, 1, """Elementwise ``~x``: each bit of an integer, or of a bool."""))
+bitwise_not = _named("bitwise_not", callable_of(
+    not_p, 1, """Elementwise ``~x``: each bit of an integer, or of a bool."""))
 
 shift_left_p = elementwise("shift_left", "stablehlo.shift_left", kinds="iu", arity=2,
                            oracle=partial(oracles.shift, left=True, arithmetic=False))

@@ -249,6 +249,6 @@ def full_like(x, fill_value, dtype=None, shape=None):
     return convert_element_type(out, aval_of(out).dtype, True) if weak else out
 
 
-__all__ = ["bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type", "convert_element_type_p", "copy",
+__all__ = ["bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type", "convert_element_type_p",
            "copy_p", "full_like", "optimization_barrier", "optimization_barrier_p", "reduce_precision",
            "reduce_precision_p", "stop_gradient", "stop_gradient_p"]

@@ -189,8 +189,8 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
 
 def number(name: str, x, dtype: np.dtype) -> Literal:
     """The Python number `x` as a literal of `dtype`, where no information is lost by its kind."""
-    order = "biufc"
-    if order.index(dtypes.kind(dtype)) < order.index({bool: "b", int: "i", float: "f", complex: "c"}[type(x)]):
+    accepted = {bool: "b", int: "iufc", float: "fc", complex: "c"}[type(x)]
+    if dtypes.kind(dtype) not in accepted:
         raise TypeError(f"lax.{name} requires arguments to have equal dtypes, got {dtype.name} and the "
                         f"Python {type(x).__name__} {x}")
     return Literal(scalar(x, dtype), shaped((), dtype))

@@ -29,7 +29,7 @@ def _select_infer(which, *cases):
     if which.shape and which.shape != first.shape:
         raise TypeError(f"select_n: `which` must be a scalar or have the shape of the cases, got shape "
                         f"{which.shape} and cases of shape {first.shape}")
-    return shaped(first.shape, first.dtype, all([c.weak_type for c in cases]))
+    return shaped(first.shape, first.dtype, all(c.weak_type for c in cases))
 
 
 def _select_lower(b, outs, which, *cases):
@@ -63,7 +63,7 @@ def _select_transpose(ct, which, *cases):
 
 def _select_batch(size, args, dims):
     which, *cases = args
-    at = {d for d in dims[1:]}
+    at = set(dims[1:])
     if len(at) == 1 and None not in at and (dims[0] in at or (dims[0] is None and not aval_of(which).shape)):
         if dims[0] is None or aval_of(which).shape == aval_of(cases[0]).shape:
             return select_n_p.bind(which, *cases), dims[1]
@@ -153,9 +153,11 @@ def _where(mask, g):
 def _clamp_jvp(primals, tangents):
     low, x, high = primals
     out = clamp_p.bind(low, x, high)
-    inside = lambda: bitwise_and(gt(x, low), lt(x, high))  # noqa: E731
+    # The upper bound is applied last, so it wins where the bounds cross.
+    chosen = (lambda: bitwise_and(gt(low, x), lt(low, high)), lambda: bitwise_and(gt(x, low), lt(x, high)),
+              lambda: lt(high, x))
     total = Zero(aval_of(out))
-    for t, mask in zip(tangents, (lambda: gt(low, x), inside, lambda: lt(high, x)), strict=True):
+    for t, mask in zip(tangents, chosen, strict=True):
         if not isinstance(t, Zero):
             total = families.add_tangents(total, _where(mask(), t))
     return out, total

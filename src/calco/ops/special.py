@@ -43,19 +43,20 @@ digamma_p = _function("digamma", "digamma", [lambda g, ans, x: mul(g, polygamma(
 digamma = callable_of(digamma_p, 1, """Elementwise derivative of `lgamma`.""")
 
 
-def _no_order_derivative(name: str, argument: str):
+def _no_order_derivative(name: str, argument: str, error: type):
     def derivative(g, ans, *xs):
-        raise ValueError(f"{name} has no derivative with respect to its argument {argument}; use stop_gradient on it")
+        raise error(f"{name} has no derivative with respect to its argument {argument}; "
+                    "use stop_gradient on it")
     return derivative
 
 
 polygamma_p = _function("polygamma", "polygamma", [
-    _no_order_derivative("polygamma", "m"),
+    _no_order_derivative("polygamma", "m", ValueError),
     lambda g, ans, m, x: mul(g, polygamma(add(m, constant(1, x)), x))], oracles.polygamma, arity=2)
-polygamma = callable_of(polygamma_p, 2, """Elementwise derivative of order `m` of `digamma` at `x`: ``polygamma(m, x)``.""")
+polygamma = callable_of(polygamma_p, 2, """``polygamma(m, x)``: elementwise the m-th derivative of `digamma`.""")
 
 zeta_p = _function("zeta", "zeta", [
-    _no_order_derivative("zeta", "x"),
+    _no_order_derivative("zeta", "x", NotImplementedError),
     lambda g, ans, x, q: mul(g, mul(neg(x), zeta(add(x, constant(1, x)), q)))], oracles.zeta, arity=2)
 zeta = callable_of(zeta_p, 2, """Elementwise Hurwitz zeta function: the sum of ``(q + k) ** -x`` over k = 0, 1, ...""")
 
@@ -120,7 +121,8 @@ nextafter_p = Primitive(
     "nextafter", infer=families.elementwise_infer("nextafter", "f"), lower=chlo("next_after"),
     jvp=No("nextafter has no derivative"), transpose=NOT_LINEAR,
     batch=families.elementwise_batch(lambda *xs: nextafter_p.bind(*xs)), oracle=np.nextafter)
-nextafter = callable_of(nextafter_p, 2, """Elementwise next representable number after `x1` in the direction of `x2`.""")
+nextafter = callable_of(nextafter_p, 2, """Elementwise the next number that the dtype has after `x1`, towards `x2`.""")
 
-__all__ = ["bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "digamma", "digamma_p", "erf", "erf_inv", "erf_inv_p", "erf_p", "erfc", "erfc_p", "lgamma", "lgamma_p",
-           "nextafter", "nextafter_p", "polygamma", "polygamma_p", "zeta", "zeta_p"]
+__all__ = ["bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "digamma", "digamma_p", "erf", "erf_inv",
+           "erf_inv_p", "erf_p", "erfc", "erfc_p", "lgamma", "lgamma_p", "nextafter", "nextafter_p", "polygamma",
+           "polygamma_p", "zeta", "zeta_p"]

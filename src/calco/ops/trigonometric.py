@@ -81,8 +81,8 @@ def _atan2_oracle(y, x):
 atan2_p = elementwise("atan2", "stablehlo.atan2", kinds="fc", arity=2, oracle=oracles.wide(_atan2_oracle),
                       derivatives=[lambda g, ans, y, x: mul(g, div(x, _squared_distance(x, y))),
                                    lambda g, ans, y, x: mul(g, div(neg(y), _squared_distance(x, y)))])
-atan2 = callable_of(atan2_p, 2, """Elementwise angle of the point ``(y, x)``, in [-pi, pi]: arc tangent of ``x / y`` with
-the quadrant, where `x` is the first argument (the ordinate).""")
+atan2 = callable_of(atan2_p, 2, """Elementwise ``atan2(x, y)``: the angle in [-pi, pi] of the point with ordinate `x`
+and abscissa `y`; the arc tangent of ``x / y`` in the right quadrant.""")
 
 __all__ = ["acos", "acos_p", "acosh", "acosh_p", "asin", "asin_p", "asinh", "asinh_p", "atan", "atan2", "atan2_p",
            "atan_p", "atanh", "atanh_p", "cos", "cos_p", "cosh", "cosh_p", "sin", "sin_p", "sinh", "sinh_p", "tan",
