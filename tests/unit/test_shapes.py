@@ -1,6 +1,7 @@
 """Shape operations and slices: what the callables add to their primitives, and the programs they record."""
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -101,6 +102,14 @@ def test_in_dim_functions_take_negative_axes():
         slicing.dynamic_update_index_in_dim(X, np.full(3, 9, np.float32), -1, -1), expected)
     np.testing.assert_array_equal(
         slicing.dynamic_update_slice_in_dim(X, np.full((3, 1), 9, np.float32), 9, -1), expected)
+
+
+@pytest.mark.parametrize("name", ["int2", "uint2", "int4", "float4_e2m1fn"])
+def test_concatenate_of_the_narrowest_types(name):
+    # XLA's CPU compiler aborts the process on a plain concatenation of 2-bit integers.
+    x = np.array([1, 0, 1], getattr(ml_dtypes, name))
+    got = np.asarray(shapes.concatenate([x, x[:1]], 0))
+    assert got.dtype == x.dtype and got.astype(np.float32).tolist() == [1, 0, 1, 1]
 
 
 def test_concatenate_of_an_array_joins_its_rows():

@@ -107,9 +107,14 @@ def _concatenate_infer(*xs, dimension):
 
 
 def _concatenate_lower(b, outs, *xs, dimension):
-    v = b.fresh(outs[0])
+    out = outs[0]
+    if out.dtype.name in ("int2", "uint2"):  # XLA's CPU compiler would abort the process
+        wide = np.dtype(out.dtype.name.replace("2", "8"))
+        xs = [b.convert(x, wide) for x in xs]
+        return b.convert(_concatenate_lower(b, [shaped(out.shape, wide)], *xs, dimension=dimension), out.dtype)
+    v = b.fresh(out)
     b.lines.append(f"{v.name} = stablehlo.concatenate {', '.join([x.name for x in xs])}, dim = {dimension} : "
-                   f"({', '.join([x.aval.mlir for x in xs])}) -> {outs[0].mlir}{b.location}")
+                   f"({', '.join([x.aval.mlir for x in xs])}) -> {out.mlir}{b.location}")
     return v
 
 
