@@ -20,6 +20,7 @@ class Trace:
         False once the trace has ended; a tracer of a closed trace has leaked.
     """
     __slots__ = ("parent", "open", "__weakref__")
+    eager = False  # whether it runs operations at once
     linearizes = False  # whether it records the tangent part alone (see `transforms.reverse`)
 
     def __init__(self, parent: Trace | None = None):

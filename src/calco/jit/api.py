@@ -10,6 +10,7 @@ from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
 from calco.jit.eager import eager
 from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
+from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
 from calco.transforms.arguments import check_array, check_callable, function_name
 
@@ -99,6 +100,7 @@ def clear_caches() -> None:
     """
     clear_all()
     clear_plans()
+    clear_ready()
     eager.clear()
     clear_scalars()
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from calco.core import Trace, Tracer, errors, set_eager_trace
 from calco.engine import DeviceArray, Executable, put
+from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import lower_module
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
@@ -33,6 +34,8 @@ def as_array(x) -> DeviceArray:
 class EagerTrace(Trace):
     """Runs one operation now. There is no second implementation: it is the compiled one."""
     __slots__ = ("_compiled", "_by_program", "_by_text", "_lock")
+
+    eager = True
 
     def __init__(self):
         super().__init__(None)
@@ -61,6 +64,20 @@ class EagerTrace(Trace):
             executable = Executable(lower_module(program.jaxpr, program.name), program.jaxpr.out_avals)
             program.executable = executable
         return executable(arrays)
+
+    def runner(self, primitive, avals: tuple):
+        """A function that runs ``primitive`` (no parameters, one result) on arrays of exactly these types."""
+        key = (primitive, *avals)
+        executable = self._compiled.get(key) or self._compile(key, primitive, avals, {})
+        execute, handlers, out = executable.execute, executable.handlers, executable.out_avals[0]
+
+        def run(arrays):
+            try:
+                return DeviceArray(execute([x.buffer for x in arrays]).consume_with_handlers(handlers)[0], out)
+            except JaxlibError as error:
+                raise executable.failure(arrays, error) from None
+
+        return run
 
     def _process_program(self, primitive, arrays, params, programs):
         """Operations that hold programs: a program that was run before, or one whose text was."""

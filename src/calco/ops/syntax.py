@@ -15,6 +15,7 @@ import numpy as np
 from calco.avals import dtypes, options, shaped
 from calco.avals.shaped import ShapedArray
 from calco.core import Array, Primitive, state
+from calco.engine import DeviceArray
 from calco.ir import Eqn, Literal
 from calco.ops.structure import (
     PYTHON_NUMBERS,
@@ -22,7 +23,7 @@ from calco.ops.structure import (
     broadcast_in_dim,
     convert_element_type,
 )
-from calco.tracing import StagedTracer, scalar
+from calco.tracing import StagedTracer, is_internal, scalar, user_frame
 
 _BINARY = '''
 def {name}(x, y):
@@ -43,6 +44,8 @@ def {name}(x, y):
                 eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
                 if trace.where is None:
                     frame = getframe(1)
+                    if is_internal(frame.f_code.co_filename) is not False:
+                        frame = user_frame(1)
                     eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
                 else:
                     eqn.code, eqn.lasti = trace.where
@@ -51,6 +54,10 @@ def {name}(x, y):
                 eqn.outvars = (tracer,)
                 trace.append(eqn)
                 return tracer
+    elif x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.eager:
+        run = ready.get((x.aval, y.aval))
+        if run is not None:
+            return run([{order}])
     return slow({order})
 '''
 _UNARY = '''
@@ -64,6 +71,8 @@ def {name}(x, /):
                 eqn.primitive, eqn.invars, eqn.params = primitive, [x], no_params
                 if trace.where is None:
                     frame = getframe(1)
+                    if is_internal(frame.f_code.co_filename) is not False:
+                        frame = user_frame(1)
                     eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
                 else:
                     eqn.code, eqn.lasti = trace.where
@@ -72,15 +81,33 @@ def {name}(x, /):
                 eqn.outvars = (tracer,)
                 trace.append(eqn)
                 return tracer
+    elif x.__class__ is DeviceArray and state.trace.eager:
+        run = ready.get(x.aval)
+        if run is not None:
+            return run([x])
     return slow(x)
 '''
 _NO_PARAMS: dict = {}
+_ready_tables: list[dict] = []  # per function: operand types to what runs the compiled operation
 _RECOGNISED = (Array, np.ndarray, np.generic, *PYTHON_NUMBERS)
 
 
+def clear_ready() -> None:
+    """Forget the compiled operations that the functions keep at hand."""
+    for table in _ready_tables:
+        table.clear()
+
+
+def _table() -> dict:
+    table: dict = {}
+    _ready_tables.append(table)
+    return table
+
+
 def _generate(template: str, name: str, order: str, **scope) -> Callable:
-    scope.update(StagedTracer=StagedTracer, Literal=Literal, Eqn=Eqn, state=state, new=object.__new__,
-                 scalar=scalar, no_params=_NO_PARAMS, getframe=sys._getframe)
+    scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state, new=object.__new__,
+                 scalar=scalar, no_params=_NO_PARAMS, getframe=sys._getframe, is_internal=is_internal,
+                 user_frame=user_frame)
     exec(compile(template.format(name=name, order=order), __file__, "exec"), scope)
     return scope[name]
 
@@ -158,10 +185,11 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
     Returns
     -------
     callable
-        With the attributes `slow`, `fast`, `scalars`, `primitive`, `inexact` that `reflected` and `operator` use.
+        With the attributes `slow`, `fast`, `scalars`, `ready`, `primitive`, `inexact` that `reflected` and `operator` use.
     """
     fast: dict = {}
     scalars: dict = {}
+    ready = _table()
 
     def slow(x, y, /):
         xa, ya = aval_of(x), aval_of(y)
@@ -183,15 +211,17 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
 
     def _remember(x, y, xa, ya, a, b):
         if a is x and b is y:
+            if x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.eager:
+                ready[xa, ya] = state.trace.runner(primitive, (xa, ya))
             if xa.strong is ya.strong or not xa.weak_type and not ya.weak_type:
                 fast[xa, ya] = primitive.type_of((xa, ya), _NO_PARAMS)
         elif a is x and y.__class__ in PYTHON_NUMBERS and not xa.weak_type:
             literal = aval_of(b)
             scalars[xa, y.__class__] = primitive.type_of((xa, literal), _NO_PARAMS), literal.dtype, literal
 
-    function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, primitive=primitive, slow=slow)
+    function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, ready=ready, primitive=primitive, slow=slow)
     function.__doc__ = doc
-    function.slow, function.fast, function.scalars = slow, fast, scalars
+    function.slow, function.fast, function.scalars, function.ready = slow, fast, scalars, ready
     function.primitive, function.inexact = primitive, inexact
     return function
 
@@ -200,6 +230,7 @@ def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, n
                     doc: str = "") -> Callable:
     """NumPy's unary function over `primitive`; `inexact` converts integers to floats first."""
     fast: dict = {}
+    ready = _table()
 
     def slow(x, /):
         aval = aval_of(x)
@@ -211,9 +242,11 @@ def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, n
         a = convert(x, aval, dtype, weak)
         if a is x:
             fast[aval] = primitive.type_of((aval,), _NO_PARAMS)
+            if x.__class__ is DeviceArray and state.trace.eager:
+                ready[aval] = state.trace.runner(primitive, (aval,))
         return primitive.bind(a)
 
-    function = _generate(_UNARY, name, "x", fast=fast, primitive=primitive, slow=slow)
+    function = _generate(_UNARY, name, "x", fast=fast, ready=ready, primitive=primitive, slow=slow)
     function.__doc__ = doc
     function.primitive = primitive
     return function
@@ -226,7 +259,7 @@ def operator(function: Callable, name: str) -> Callable:
             return NotImplemented
         return function.slow(x, y)
     return _generate(_BINARY, name, "x, y", fast=function.fast, scalars=function.scalars,
-                     primitive=function.primitive, slow=slow)
+                     ready=function.ready, primitive=function.primitive, slow=slow)
 
 
 def reflected(function: Callable, name: str) -> Callable:
@@ -248,4 +281,5 @@ def reflected(function: Callable, name: str) -> Callable:
             out = function.primitive.type_of((literal, aval), _NO_PARAMS)
             scalars[aval, y.__class__] = out, aval.dtype, literal
 
-    return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, primitive=function.primitive, slow=slow)
+    return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, ready={}, primitive=function.primitive,
+                     slow=slow)

@@ -1,7 +1,7 @@
 """Python to jaxpr: staging, source lines, captures."""
 from calco.tracing.composite import Program, clear_plans, composite
 from calco.tracing.replay import enclosing, places, recorder, replay
-from calco.tracing.source import Place, place_of, user_frame
+from calco.tracing.source import Place, is_internal, place_of, user_frame
 from calco.tracing.staging import (
     Capture,
     SelectedBranch,
@@ -16,6 +16,6 @@ from calco.tracing.staging import (
     uncollected,
 )
 
-__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing",
+__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "is_internal",
            "numpy_literal", "place_of", "places",
            "python_literal", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "user_frame"]

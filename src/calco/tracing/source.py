@@ -12,6 +12,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Libraries that call back into ours between the user's line and the operation.
 _GO_BETWEENS = ("opt_einsum" + os.sep, "optree" + os.sep, "functools.py", "contextlib.py")
 _internal: dict[str, bool] = {}
+# By file name: True, False, or None where no frame of that file has been seen yet.
+is_internal = _internal.get
 
 
 def _classify(filename: str) -> bool:
