@@ -1,27 +1,21 @@
 """Shape operations, slices, gather and scatter: the same calls through calco and through jax."""
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import pytest
 from jax import lax as jax_lax
 
+from calco import lax as calco_lax
 from calco.avals import ShapedArray
 from calco.engine import Executable, put
 from calco.ir import to_text
 from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
 from calco.jit.lowering import lower_module
-from calco.ops import arithmetic, gather, scatter, shapes, slicing, structure, trigonometric
 from calco.tracing import stage
 from calco.transforms.api import grad
 from calco.transforms.mapping import vmap
 
-# What `calco.lax` collects.
-LAX = SimpleNamespace(**{name: getattr(module, name)
-                         for module in (arithmetic, trigonometric, shapes, slicing, gather, scatter)
-                         for name in module.__all__})
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 3
 I = np.int32(1)
 PLACES = np.array([[1], [3], [-1]], np.int32)
@@ -122,7 +116,7 @@ AVALS = [ShapedArray(x.shape, x.dtype) for x in ARGS]
 
 def test_values_and_types():
     """All programs as one, so that each side compiles once."""
-    program = stage(lambda *args: [f(LAX, *args) for f in PROGRAMS.values()], AVALS)
+    program = stage(lambda *args: [f(calco_lax, *args) for f in PROGRAMS.values()], AVALS)
     avals = [v.aval for v in program.jaxpr.outvars]
     consts = [np.asarray(c) for c in program.consts]
     operands = [put(x, ShapedArray(x.shape, x.dtype)) for x in (*consts, *ARGS)]
@@ -141,7 +135,7 @@ NOT_PRINTED_ALIKE = {"scatter_max bool", "dynamic_slice array"}
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - NOT_PRINTED_ALIKE))
 def test_printed_program(name):
     """In JAX's form, letter for letter."""
-    ours = stage(lambda *args: [PROGRAMS[name](LAX, *args)], AVALS)
+    ours = stage(lambda *args: [PROGRAMS[name](calco_lax, *args)], AVALS)
     theirs = jax.make_jaxpr(lambda *args: PROGRAMS[name](jax_lax, *args))(*ARGS)
     assert to_text(ours.jaxpr, jax=True) == str(theirs)
 
@@ -188,11 +182,11 @@ def total(lax, x):
     """The sum of the squares."""
     axes = tuple(range(x.ndim))
     squares = lax.mul(x, x)
-    return structure.reduce_sum(squares, axes) if lax is LAX else jax.numpy.sum(squares, axes)
+    return lax.reduce_sum(squares, axes) if lax is calco_lax else jax.numpy.sum(squares, axes)
 
 
 def test_derivatives_and_batches():
-    program = stage(lambda x, p: [f(LAX, grad, vmap, x, p) for f in DERIVED.values()], [AVALS[0], AVALS[2]])
+    program = stage(lambda x, p: [f(calco_lax, grad, vmap, x, p) for f in DERIVED.values()], [AVALS[0], AVALS[2]])
     avals = [v.aval for v in program.jaxpr.outvars]
     assert not program.consts
     outs = Executable(lower_module(program.jaxpr, "all_derived"), avals)([put(X, AVALS[0]), put(PLACES, AVALS[2])])
@@ -301,5 +295,5 @@ def test_error_class(name):
     with pytest.raises(Exception) as theirs:
         ERRORS[name](jax_lax)
     with pytest.raises(theirs.type) as ours:
-        ERRORS[name](LAX)
+        ERRORS[name](calco_lax)
     assert str(ours.value)

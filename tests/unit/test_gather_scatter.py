@@ -123,6 +123,12 @@ def test_each_nan_is_one_fill_value():
     assert first == second == third and hash(first) == hash(second) == hash(third)
 
 
+def test_zero_and_negative_zero_are_different_fill_values():
+    for fill in (0.0, -0.0, 0.0):
+        got = gather.gather(np.array([-0.0, 2], np.float32), places(0, 1, 5), ONE, (1,), mode="fill", fill_value=fill)
+        assert np.signbit(np.asarray(got)).tolist() == [True, False, bool(np.signbit(fill))]
+
+
 def test_a_window_partly_outside_is_dropped_whole():
     numbers = ScatterDimensionNumbers((1,), (), (0,))
     updates, x = np.ones((2, 3), np.float32), np.zeros(4, np.float32)

@@ -184,6 +184,10 @@ def gather(operand, start_indices, dimension_numbers: GatherDimensionNumbers, sl
         fill_value = np.asarray(fill_value).item()
         fill_value = math.nan if ix.is_nan(fill_value) else fill_value  # one NaN, which equals itself as a key
         scalar(fill_value, aval_of(operand).dtype)  # an integer that does not fit is an error
+        if isinstance(fill_value, float) and fill_value == 0 and math.copysign(1, fill_value) < 0:
+            # Parameters are compared by value, and 0.0 == -0.0.
+            return neg(gather(neg(operand), start_indices, dimension_numbers, slice_sizes, mode=mode, fill_value=0.0,
+                              unique_indices=unique_indices, indices_are_sorted=indices_are_sorted))
     return gather_p.bind(
         operand, start_indices, dimension_numbers=_plain("gather", dimension_numbers, GatherDimensionNumbers),
         slice_sizes=tuple(map(operator.index, slice_sizes)), unique_indices=bool(unique_indices),
