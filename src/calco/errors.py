@@ -1,15 +1,22 @@
 """The errors that calco raises, under JAX's `jax.errors` names. ``docs/errors.md`` explains each."""
 from calco.core.errors import (
+    AmbiguousTruthError,
     CalcoError,
     ConcretizationTypeError,
+    JAXIndexError,
+    JAXTypeError,
+    NonConcreteBooleanIndexError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
+    TracerSliceError,
     UnexpectedTracerError,
 )
 from calco.engine import CompileError, XlaRuntimeError
 
 JaxRuntimeError = XlaRuntimeError
 
-__all__ = ["CalcoError", "CompileError", "ConcretizationTypeError", "JaxRuntimeError", "TracerArrayConversionError",
-           "TracerBoolConversionError", "TracerIntegerConversionError", "UnexpectedTracerError", "XlaRuntimeError"]
+__all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
+           "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "TracerArrayConversionError",
+           "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
+           "XlaRuntimeError"]

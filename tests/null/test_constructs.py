@@ -163,7 +163,6 @@ NUMBER = [
     Case("z = '%.2f' % x", "% formatting", "'%.2f' % x", ('debug.print("{x}", x=x)',)),
     Case("z = '{:.2f}'.format(x)", "str.format", "'{:.2f}'.format(x)", ("debug.print",)),
     Case("z = pickle.dumps(x)", "pickle.dumps(...)", "pickle.dumps(x)", ("return the value",)),
-    Case("table[0] = x", "item assignment", "table[0]", ("table = jnp.asarray(table).at[0].set(x)",)),
 ]
 
 

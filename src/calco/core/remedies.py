@@ -116,10 +116,13 @@ def _while(site, use):
     carry = _carried(site, use.node)
     condition = traced_condition(site, use.node.test)
     if not carry:
-        return [f"lax.while_loop(cond, body, init), with `{condition}` computed by cond from the carry"]
+        return [f"lax.while_loop(cond, body, init), with `{condition}` computed by cond from the carry", _BOUNDED]
     names = ", ".join(carry)
     carried = names if len(carry) == 1 else f"({names})"
-    return [f"lax.while_loop(cond, body, {carried}): cond returns `{condition}`, body the new {carried}"]
+    return [f"lax.while_loop(cond, body, {carried}): cond returns `{condition}`, body the new {carried}", _BOUNDED]
+
+
+_BOUNDED = "a loop of fixed length, with jnp.where(condition, new, old) in each step"
 
 
 def _carried(site: Site, loop) -> list[str]:
@@ -140,7 +143,8 @@ def _carried(site: Site, loop) -> list[str]:
 
 def _run_time_check(condition: str, message: str) -> list[str]:
     return [f"checkify.check({condition}, {message!r}) checks it when the program runs",
-            "debug.print / debug.callback show the value when the program runs"]
+            "debug.print / debug.callback show the value when the program runs",
+            "return the condition too, and look at it after the call"]
 
 
 def _assert(site, use):
