@@ -6,14 +6,13 @@ from functools import cache
 import numpy as np
 
 from calco.avals import dtypes, shaped
-from calco.core import No, Primitive
-from calco.ops import families, oracles
+from calco.ops import oracles
 from calco.ops.arithmetic import abs, add, integer_pow, mul, neg, sign, square, sub
 from calco.ops.comparison import gt
 from calco.ops.exponential import constant, constant_value, exp
 from calco.ops.families import callable_of, elementwise
 from calco.ops.selection import select_n
-from calco.ops.structure import NOT_LINEAR, aval_of, full
+from calco.ops.structure import aval_of, full
 from calco.ops.trigonometric import chlo
 
 
@@ -117,10 +116,8 @@ bessel_i1e = callable_of(bessel_i1e_p, 1, """Elementwise modified Bessel functio
 
 # --- neighbours -----------------------------------------------------------------------------------------
 
-nextafter_p = Primitive(
-    "nextafter", infer=families.elementwise_infer("nextafter", "f"), lower=chlo("next_after"),
-    jvp=No("nextafter has no derivative"), transpose=NOT_LINEAR,
-    batch=families.elementwise_batch(lambda *xs: nextafter_p.bind(*xs)), oracle=np.nextafter)
+nextafter_p = elementwise("nextafter", None, lower=chlo("next_after"), kinds="f", arity=2, oracle=np.nextafter,
+                          derivatives=[lambda g, ans, x1, x2: g, None])
 nextafter = callable_of(nextafter_p, 2, """Elementwise the next number that the dtype has after `x1`, towards `x2`.""")
 
 __all__ = ["bessel_i0e", "bessel_i0e_p", "bessel_i1e", "bessel_i1e_p", "digamma", "digamma_p", "erf", "erf_inv",
