@@ -44,8 +44,7 @@ def _gather_infer(operand, indices, *, dimension_numbers, slice_sizes, mode, **p
     return shaped(w.holder_shape(indices.shape[:-1], slice_sizes), operand.dtype, operand.weak_type)
 
 
-def _gather_lower(b, outs, operand, indices, *, dimension_numbers, slice_sizes, mode, fill_value, indices_are_sorted,
-                  unique_indices):
+def _gather_lower(b, outs, operand, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **promises):
     out, w = outs[0], Windows(*dimension_numbers)
     if not out.size:
         return b.constant(scalar(0, out.dtype), out)
@@ -57,7 +56,7 @@ def _gather_lower(b, outs, operand, indices, *, dimension_numbers, slice_sizes, 
             "gather", rank, offset_dims=w.window_dims, collapsed_slice_dims=w.collapsed,
             operand_batching_dims=w.batching, start_indices_batching_dims=w.indices_batching,
             start_index_map=w.index_map),
-        ix.flag("indices_are_sorted", indices_are_sorted),
+        ix.flag("indices_are_sorted", promises["indices_are_sorted"]),
         f"slice_sizes = {hlo.i64_array(slice_sizes)}"])
     taken = b.op("stablehlo.gather", [operand, places], out, attrs)
     if mode is not GatherScatterMode.FILL_OR_DROP or not w.index_map:
@@ -227,8 +226,7 @@ def scatter_infer(operand, indices, updates, *, dimension_numbers, **params) -> 
     return shaped(operand.shape, operand.dtype, operand.weak_type)
 
 
-def scatter_lower(b, outs, operand, indices, updates, *, dimension_numbers, indices_are_sorted, unique_indices, mode,
-                  update_jaxpr, update_consts):
+def scatter_lower(b, outs, operand, indices, updates, *, dimension_numbers, mode, update_jaxpr, **promises):
     out, w = outs[0], Windows(*dimension_numbers)
     if not out.size or not updates.aval.size:
         return operand
@@ -242,7 +240,7 @@ def scatter_lower(b, outs, operand, indices, updates, *, dimension_numbers, indi
             "scatter", indices.aval.ndim - 1, update_window_dims=w.window_dims,
             inserted_window_dims=w.collapsed, input_batching_dims=w.batching,
             scatter_indices_batching_dims=w.indices_batching, scatter_dims_to_operand_dims=w.index_map),
-        ix.flag("indices_are_sorted", indices_are_sorted), ix.flag("unique_indices", unique_indices)])
+        *[ix.flag(name, promises[name]) for name in ("indices_are_sorted", "unique_indices")]])
     element = shaped((), out.dtype)
     region = b.region([element, element])
     region.returns([region.args[1]] if update_jaxpr is None else
