@@ -128,10 +128,18 @@ class Listener:
         return cls(sys.stdout)
 
     def write(self, text: str):
-        if threading.get_ident() == self._thread and text.strip():
+        if threading.get_ident() == self._thread:
             frame = user_frame()
-            self.heard.append(Printed(text, place_of(frame.f_code, frame.f_lasti)))
+            self._hear(text, place_of(frame.f_code, frame.f_lasti))
         return self._stream.write(text)
+
+    def _hear(self, text: str, place: Place | None) -> None:
+        """`print` writes its arguments, the spaces and the newline one by one: they are one text."""
+        last = self.heard[-1] if self.heard else None
+        if last is not None and last.place == place and not last.text.endswith("\n"):
+            self.heard[-1] = Printed(last.text + text, place)
+        elif text.strip():
+            self.heard.append(Printed(text, place))
 
     def __getattr__(self, name):
         return getattr(self._stream, name)

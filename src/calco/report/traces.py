@@ -1,0 +1,172 @@
+"""The account of a trace in words: what it was traced for, what it took, what it recorded, what it cost."""
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from calco.avals import ShapedArray
+from calco.jit import TraceRecord, last_traces
+from calco.report.tables import aligned, count_text, folded, size_text, time_text
+from calco.tracing import Place
+
+_STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "compile with XLA"))
+_TABLE_ROWS = 16
+
+
+def trace_text(record: TraceRecord, *, color: bool = False, jaxpr_lines: int | None = 24) -> str:
+    """The account of one trace as text.
+
+    Parameters
+    ----------
+    record : TraceRecord
+    color : bool
+        Whether headings are bold (ANSI escapes).
+    jaxpr_lines : int or None
+        How many lines of the program to show, folded in the middle; None shows all.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import calco
+    >>> f = calco.jit(lambda x: x * 2)
+    >>> y = f(1.0)
+    >>> print(calco.report.trace_text(calco.last_traces(f)[0]).splitlines()[1])
+      called with
+    """
+    lines = [_bold(_title(record), color)]
+    for heading, body in _sections(record, jaxpr_lines):
+        lines += [_bold(f"  {heading}", color), *body]
+    return "\n".join(lines)
+
+
+def show_traces(fun, file=None, *, jaxpr_lines: int | None = 24) -> None:
+    """Print what each trace of a jitted function took from outside, recorded and cost.
+
+    Parameters
+    ----------
+    fun : callable
+        Made by `calco.jit`.
+    file : file, optional
+        Where to write; ``sys.stdout`` by default.
+    jaxpr_lines : int or None
+        How many lines of each program to show, folded in the middle; None shows all.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not a jitted function.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> f = calco.jit(lambda x: jnp.sin(x))
+    >>> calco.show_traces(f)
+    <lambda> has not been traced
+    """
+    file = sys.stdout if file is None else file
+    records = last_traces(fun)
+    if not records:
+        file.write(f"{getattr(fun, '__name__', repr(fun))} has not been traced\n")
+    color = bool(getattr(file, "isatty", lambda: False)())
+    for i, record in enumerate(records):
+        gap = "\n" if i else ""
+        file.write(f"{gap}{trace_text(record, color=color, jaxpr_lines=jaxpr_lines)}\n")
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+def _title(record: TraceRecord) -> str:
+    file, _, line = record.place.rpartition(":")
+    return f"trace of {record.function}" + (f" ({os.path.basename(file)}:{line})" if file else "")
+
+
+def _sections(record: TraceRecord, jaxpr_lines: int | None):
+    """Headings and the lines under them; what is empty is left out, but for captures: none is news too."""
+    yield "called with", _argument_lines(record)
+    total = sum(c.nbytes for c in record.captures)
+    if record.captures:
+        yield (f"took from outside, frozen: {count_text(len(record.captures), 'array')}, {size_text(total)}",
+               _capture_lines(record))
+    else:
+        yield "took no arrays from outside", []
+    if record.printed:
+        yield "printed while tracing, and only then", _printed_lines(record)
+    if record.selected:
+        yield "conditionals of which every branch runs, because the predicate is mapped over", _selected_lines(record)
+    eqns = record.jaxpr.eqns
+    yield f"recorded {count_text(len(eqns), 'equation')}, from these lines", _source_lines(record)
+    yield "the program", ["    " + line for line in folded(str(record.jaxpr).splitlines(), jaxpr_lines, indent="    ")]
+    yield "times", _time_lines(record)
+
+
+def _argument_lines(record: TraceRecord) -> list[str]:
+    unused = set(record.unused)
+    rows = [(name, type_text(aval), "not used" if name in unused else "") for name, aval in record.arguments]
+    rows += [(name, f"static {value!r}", "") for name, value in record.statics]
+    return folded(aligned(rows), _TABLE_ROWS, indent="    ") or ["    nothing"]
+
+
+def _capture_lines(record: TraceRecord) -> list[str]:
+    rows = [(c.name or "an unnamed array", type_text(c.aval), size_text(c.nbytes), *_place_cells(c.place))
+            for c in record.captures]
+    return folded(aligned(rows, right=[2]), _TABLE_ROWS, indent="    ")
+
+
+def _printed_lines(record: TraceRecord) -> list[str]:
+    rows = [(line, _where(printed.place)) for printed in record.printed for line in printed.text.splitlines() if line]
+    return folded(aligned(rows), _TABLE_ROWS, indent="    ")
+
+
+def _selected_lines(record: TraceRecord) -> list[str]:
+    rows = [(f"{s.primitive} of {s.branches} branches, {s.size} predicates", *_place_cells(s.place))
+            for s in record.selected]
+    return folded(aligned(rows), _TABLE_ROWS, indent="    ")
+
+
+def _source_lines(record: TraceRecord) -> list[str]:
+    """How many equations each source line became, in the order of the source."""
+    counts: Counter = Counter()
+    texts: dict[tuple, Place] = {}
+    for _, place in record.equations():
+        key = (place.file, place.line) if place is not None else ("", 0)
+        counts[key] += 1
+        if place is not None:
+            texts.setdefault(key, place)
+    rows = [(str(counts[key]), *(_place_cells(texts[key]) if key in texts else ("", "no line of yours")))
+            for key in sorted(counts)]
+    return folded(aligned(rows, right=[0]), _TABLE_ROWS, indent="    ")
+
+
+def _time_lines(record: TraceRecord) -> list[str]:
+    rows = [(words, time_text(record.seconds[stage])) for stage, words in _STAGES if stage in record.seconds]
+    rows.append(("called so far", count_text(record.calls, "time")))
+    return aligned(rows)
+
+
+# --- words --------------------------------------------------------------------------------------
+
+def type_text(aval: ShapedArray) -> str:
+    """``float32[2,3]``, and whether it is weak."""
+    text = f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+    return f"{text} weak" if aval.weak_type else text
+
+
+def _where(place: Place | None) -> str:
+    return str(place) if place is not None else ""
+
+
+def _place_cells(place: Place | None) -> Sequence[str]:
+    """``file:line`` and the text of the line, cut to fit."""
+    if place is None:
+        return "", ""
+    text = place.text
+    return str(place), text if len(text) <= 72 else text[:69] + "..."
+
+
+def _bold(text: str, color: bool) -> str:
+    return f"\033[1m{text}\033[0m" if color else text
