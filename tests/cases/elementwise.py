@@ -96,7 +96,7 @@ DIVISORS = [2, 2, -3, 5, -7]
 
 ARITHMETIC = [
     *floats("neg", [SOME], complex_operands=[COMPLEX]), *integers("neg", [WHOLE]),
-    *floats("sign", [SOME], complex_operands=[COMPLEX], differentiable=False),
+    *floats("sign", [SOME], complex_operands=[COMPLEX]),
     *integers("sign", [WHOLE]), *integers("sign", [WHOLE], UINTS),
     *floats("abs", [SOME], complex_operands=[COMPLEX]), *integers("abs", [WHOLE]), *extremes("abs", 1, (I8, I32)),
     *floats("square", [SOME], complex_operands=[COMPLEX]), *integers("square", [WHOLE[:4]]),

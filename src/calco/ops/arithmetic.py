@@ -9,7 +9,7 @@ import numpy as np
 
 from calco.avals import dtypes, shaped
 from calco.core import Linear, Primitive, Zero
-from calco.ops import families, oracles, structure
+from calco.ops import complexes, families, oracles, structure
 from calco.ops.comparison import eq, ge, lt
 from calco.ops.complexes import conj, part_dtype, real
 from calco.ops.families import callable_of, elementwise, fit, linear_transpose
@@ -134,16 +134,33 @@ abs_p = elementwise("abs", None, kinds="ifc", derivatives=[_abs_derivative],
 abs = callable_of(abs_p, 1, """Elementwise absolute value; of complex numbers, the real distance from 0. The
 derivative at 0 is the one from above.""")
 
-sign_p = elementwise("sign", None, kinds="iufc", oracle=oracles.quiet(oracles.sign), lower=lambda b, outs, x: (
-    families.elementwise_lower("stablehlo.sign")(b, outs, x) if dtypes.kind(x.aval.dtype) != "u"
-    else _unsigned_sign(b, x, outs[0])))
-sign = callable_of(sign_p, 1, """Elementwise sign: -1, 0 or 1; -0.0 and NaN stay; ``x / abs(x)`` of complex numbers.""")
-
-
-def _unsigned_sign(b, x, out):
+def _sign_lower(b, outs, x):
+    out = outs[0]
+    if dtypes.kind(out.dtype) != "u":
+        return b.unary("stablehlo.sign", x, out)
     zero = b.spread(b.constant(scalar(0, out.dtype), shaped((), out.dtype)), out.shape)
     return b.convert(b.compare("NE", x, zero, "UNSIGNED", shaped(out.shape, dtypes.bool_)), out.dtype)
 
+
+def _sign_jvp(primals, tangents):
+    """Zero for real numbers; a complex sign turns with the part of the tangent across it."""
+    (x,), (t,) = primals, tangents
+    out = sign_p.bind(x)
+    aval = aval_of(out)
+    if isinstance(t, Zero) or dtypes.kind(aval.dtype) != "c":
+        return out, Zero(aval)
+    size = abs(x)
+    zero = literal_like(0, aval_of(size).dtype)
+    safe = select_n(eq(size, zero), size, full(aval.shape, 1, aval_of(size).dtype))
+    turn = div(complexes.imag(mul(conj(out), t)), safe)
+    return out, mul(out, complexes.complex(zero, turn))
+
+
+sign_p = Primitive(
+    "sign", infer=families.elementwise_infer("sign", "iufc"), lower=_sign_lower, jvp=_sign_jvp,
+    transpose=structure.NOT_LINEAR, batch=lambda size, args, dims: (sign_p.bind(*args), dims[0]),
+    oracle=oracles.quiet(oracles.sign))
+sign = callable_of(sign_p, 1, """Elementwise sign: -1, 0 or 1; -0.0 and NaN stay; ``x / abs(x)`` of complex numbers.""")
 
 # --- powers with a fixed exponent ---------------------------------------------------------------------
 
