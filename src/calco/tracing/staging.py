@@ -76,7 +76,7 @@ class StagingTrace(Trace):
         A source place to give to equations instead of the line that is running.
     selected : list of SelectedBranch
     """
-    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_jaxpr")
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_aliases", "_jaxpr")
 
     def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)
@@ -89,6 +89,7 @@ class StagingTrace(Trace):
         self.where: tuple | None = None  # (code, lasti) to use instead of the caller's
         self.debug = debug
         self._by_id: dict[int, Capture] = {}
+        self._aliases: list = []
         self._jaxpr: weakref.ref | None = None
 
     # --- recording
@@ -197,21 +198,27 @@ class StagingTrace(Trace):
         if value is None:
             inherited = self.outer is not None and not isinstance(x, Tracer)
             value = self.outer.capture(x, operand, where) if inherited else snapshot(x)
-        var = self.new_value(value.aval)
-        self._by_id[id(x)] = capture = Capture(value, x, var, *where, operand)
-        self.captures.append(capture)
-        return var
+        known = self._by_id.get(id(value))  # another object may stand for the same constant of the outer trace
+        if known is None:
+            known = Capture(value, x, self.new_value(value.aval), *where, operand)
+            self.captures.append(known)
+        else:
+            self._aliases.append(x)  # its id must stay its own
+        self._by_id[id(x)] = self._by_id[id(value)] = known
+        return known.var
 
     def adopt(self, source, value, where: tuple):
         """The constant for what a nested function captured earlier: `source`, then worth `value`.
 
-        An object that this trace has captured itself is the same constant, if it is still worth the same.
+        An object that this trace has captured itself is the same constant, if it is still worth the same. An
+        array that was written to since the nested function was traced is a constant of its own there.
         """
+        if self.outer is not None:
+            return self.capture(self.outer.adopt(source, value, where), where=where)
         known = self._by_id.get(id(source)) if source is not None else None
-        if known is not None and known.source is source and (
-                known.value is value or np.array_equal(np.asarray(known.value), np.asarray(value))):
-            return known.var
-        return self.capture(value if known is not None or source is None else source, where=where, value=value)
+        if not _same_value(known.value if known is not None else source, value):
+            return self.capture(value, where=where)
+        return known.var if known is not None else self.capture(source, where=where, value=value)
 
     # --- the end
 
@@ -227,7 +234,9 @@ class StagingTrace(Trace):
         """No operation can be recorded any more, and the trace holds no program (no reference cycle)."""
         self.open = False
         self.eqns = self.append = None
-        self.invars, self._by_id = [], {}
+        self.invars, self._by_id, self._aliases = [], {}, []
+        # Its tracers live on as variables; they must not keep the user's arrays alive.
+        self.captures = [c for c in self.captures if isinstance(c.value, Tracer)]
 
     def origin(self, tracer) -> errors.Origin:
         """Found by a search: nothing is kept for it while tracing."""
@@ -288,6 +297,15 @@ def snapshot(x):
     return put(x, shaped(x.shape, dtypes.canonicalize(x.dtype)))
 
 
+def _same_value(x, frozen) -> bool:
+    """Whether `x` (an array, or None for one that is gone) still has the value `frozen` that was taken of it."""
+    if x is None or x is frozen:
+        return x is frozen
+    with np.errstate(over="ignore"):
+        now = np.asarray(x).astype(frozen.dtype, copy=False)
+    return np.array_equal(now, np.asarray(frozen), equal_nan=True)
+
+
 # --- from a function to a jaxpr ------------------------------------------------------------
 
 class Staged(NamedTuple):
@@ -326,8 +344,9 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
         with uncollected():
             outs = function(*inputs)
             outvars = [trace.read(x, i) for i, x in enumerate(outs)]
-            jaxpr, consts = trace.finish(outvars)
-        return Staged(jaxpr, consts, trace.captures, trace.selected)
+            captures = trace.captures
+        jaxpr, consts = trace.finish(outvars)
+        return Staged(jaxpr, consts, captures, trace.selected)
     finally:
         state.trace = before
         trace.close()

@@ -11,7 +11,7 @@ from calco.engine import DeviceArray
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from calco.ops.families import add_tangents
 from calco.ops.structure import aval_of, instantiate
-from calco.tracing import StagedTracer, StagingTrace, places, replay, stage
+from calco.tracing import StagedTracer, StagingTrace, enclosing, places, replay, stage
 from calco.transforms.forward import JVPTrace, JVPTracer
 
 
@@ -35,8 +35,9 @@ class LinearTrace(StagingTrace):
         return super(StagingTrace, self).apply(program, args)
 
     def read(self, x, operand: int = 0):
-        # A residual stays on the device, a scalar too: reading it back would wait for it.
-        if isinstance(x, DeviceArray):
+        # A residual stays on the device, a scalar too: reading it back would wait for it. Inside another trace
+        # there are no residuals of that kind, and an array of shape () is a literal as everywhere.
+        if isinstance(x, DeviceArray) and (self.outer is None or x.aval.shape):
             return self.capture(x, operand)
         return super().read(x, operand)
 
@@ -72,7 +73,7 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
     if active is None:
         active = [dtypes.kind(a.dtype) in "fc" for a in avals]
     ambient = state.trace
-    linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")))
+    linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")), enclosing())
     trace = JVPTrace(linear)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]

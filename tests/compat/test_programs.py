@@ -1,0 +1,116 @@
+"""Whole programs give in calco what they give in jax and in NumPy: values, dtypes, weak types, gradients."""
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as cnp
+from tests.programs import PROGRAMS, Program
+
+jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
+jnp = jax.numpy
+
+DIFFERENTIABLE = [p for p in PROGRAMS if p.differentiable]
+every_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+
+
+@functools.cache
+def numpy_results(program: Program):
+    with np.errstate(over="ignore"):
+        return program.function(np, *program.arguments())
+
+
+@functools.cache
+def jax_results(program: Program):
+    return jax.jit(functools.partial(program.function, jnp))(*program.arguments())
+
+
+def assert_close(got, want, program: Program, what: str):
+    got_leaves, want_leaves = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got_leaves) == len(want_leaves)
+    for a, b in zip(got_leaves, want_leaves):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.shape == b.shape, what
+        if b.dtype.kind in "fc":
+            tolerance = program.scale * np.finfo(np.float32).eps * max(1.0, float(np.max(np.abs(b), initial=0)))
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance, err_msg=what)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=what)
+
+
+def types(tree):
+    return [(x.shape, str(x.dtype), x.weak_type) for x in jax.tree.leaves(tree)]
+
+
+@every_program
+def test_jit_agrees_with_jax_and_numpy(program):
+    compiled = calco.jit(functools.partial(program.function, cnp))(*program.arguments())
+    assert_close(compiled, numpy_results(program), program, "calco.jit and numpy")
+    assert_close(compiled, jax_results(program), program, "calco.jit and jax.jit")
+    assert types(compiled) == types(jax_results(program))
+
+
+@every_program
+def test_eager_agrees_with_jit(program):
+    arguments = calco.tree.map(cnp.asarray, program.arguments())
+    eager = program.function(cnp, *arguments)
+    assert_close(eager, numpy_results(program), program, "calco eager and numpy")
+    assert types(eager) == types(jax_results(program))
+
+
+def scalar_of(xp, function, tree_leaves):
+    """A function like `function` with a scalar result that depends on every float of its results."""
+    def scalar(*args):
+        leaves = tree_leaves(function(xp, *args))
+        return sum(xp.sum(xp.sin(x)) for x in leaves if xp.issubdtype(x.dtype, xp.floating))
+    return scalar
+
+
+@pytest.mark.parametrize("program", DIFFERENTIABLE, ids=lambda p: p.name)
+def test_gradients_agree_with_jax(program):
+    def gradient(module, xp):
+        scalar = scalar_of(xp, program.function, module.tree.leaves)
+        return module.jit(module.value_and_grad(scalar, argnums=program.differentiable))(*program.arguments())
+
+    ours, theirs = gradient(calco, cnp), gradient(jax, jnp)
+    assert_close(ours, theirs, program._replace(scale=10 * program.scale), "gradients")
+    assert types(ours) == types(theirs)
+    assert all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(ours)))
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.name in (
+    "mlp_loss", "classification", "rnn", "ode_loop", "game_of_life", "kalman", "empirical_quantiles")],
+    ids=lambda p: p.name)
+def test_vmap_agrees_with_a_loop(program):
+    one = program.arguments()
+    two = calco.tree.map(lambda x: x if np.asarray(x).dtype.kind in "bui" else x * np.float32(0.5), one)
+    both = calco.tree.map(lambda a, b: np.stack([a, b]), one, two)
+    function = functools.partial(program.function, cnp)
+    mapped = calco.jit(calco.vmap(function))(*both)
+    compiled = calco.jit(function)
+    looped = calco.tree.map(lambda a, b: np.stack([a, b]), compiled(*one), compiled(*two))
+    assert_close(mapped, looped, program, "vmap and a loop")
+
+
+@every_program
+def test_a_program_is_traced_once(program):
+    function = calco.jit(functools.partial(program.function, cnp))
+    arguments = calco.tree.map(cnp.asarray, program.arguments())
+    first = calco.tree.leaves(function(*arguments))
+    again = calco.tree.leaves(function(*arguments))
+    assert function.cache_info().misses == 1
+    for a, b in zip(first, again):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@every_program
+def test_printed_programs_have_the_results_of_the_function(program):
+    """The jaxpr's types are those that running gives, and shapes need no run."""
+    function = functools.partial(program.function, cnp)
+    closed = calco.make_jaxpr(function)(*program.arguments())
+    shapes = calco.eval_shape(function, *program.arguments())
+    assert [(a.shape, str(a.dtype), a.weak_type) for a in closed.out_avals] == types(shapes)
+    assert types(shapes) == types(jax_results(program))
