@@ -71,18 +71,20 @@ def as_dtype(spec, argument: str = "dtype") -> np.dtype:
 
 
 _PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}
+_PYTHON_NARROWED = {bool: bool_, int: int32, float: float32, complex: complex64}
 
 
 def canonicalize(spec, argument: str = "dtype") -> np.dtype:
     """`as_dtype`, with 64-bit types narrowed to 32 bits unless x64 is enabled."""
-    dtype = spec if spec.__class__ is np.dtype and spec in _SINGLETON else as_dtype(spec, argument)
-    dtype = _SINGLETON[dtype]
+    dtype = _SINGLETON.get(spec) if isinstance(spec, np.dtype) else None
+    if dtype is None:
+        dtype = as_dtype(spec, argument)
     return dtype if options.thread.current.enable_x64 else _NARROWED.get(dtype, dtype)
 
 
 def python_dtype(python_type: type) -> np.dtype:
     """The dtype that a Python number of exactly this type has now (32 bits unless x64)."""
-    return canonicalize(_PYTHON[python_type])
+    return (_PYTHON if options.thread.current.enable_x64 else _PYTHON_NARROWED)[python_type]
 
 
 def short_name(dtype: np.dtype) -> str:

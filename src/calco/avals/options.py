@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options:
-    """Everything a user can set that changes what a program means."""
+    """Everything a user can set that changes what a program means. Interned: equal means identical."""
     enable_x64: bool = False
     disable_jit: bool = False
     default_matmul_precision: str | None = None
@@ -31,10 +31,10 @@ _CHOICES = {
 
 
 def _interned(options: Options) -> Options:
-    return _seen.setdefault(options, options)
+    return _seen.setdefault(astuple(options), options)
 
 
-_seen: dict[Options, Options] = {}
+_seen: dict[tuple, Options] = {}
 
 
 def _from_environment() -> Options:

@@ -71,6 +71,11 @@ def register_node(cls: type, to_children: Callable, from_children: Callable) -> 
         ``(aux, children) -> x``.
     """
     optree.register_pytree_node(cls, to_children, from_children, namespace=NAMESPACE)
+    registered.append((cls, to_children, from_children))
+
+
+# Every registered container: ``(type, to_children, from_children)``, for other registries that follow this one.
+registered: list[tuple[type, Callable, Callable]] = []
 
 
 def register_dataclass(cls: type, data_fields=None, meta_fields=None) -> type:
@@ -96,6 +101,7 @@ def register_dataclass(cls: type, data_fields=None, meta_fields=None) -> type:
         return cls(**dict(zip(data_fields, children)), **dict(zip(meta_fields, meta)))
 
     optree.register_pytree_node(cls, to_children, from_children, path_entry_type=DataField, namespace=NAMESPACE)
+    registered.append((cls, to_children, from_children))
     return cls
 
 

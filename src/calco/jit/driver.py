@@ -2,37 +2,28 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
-import numpy as np
-
 from calco.avals import options, trees
 from calco.control import call as nested_call
 from calco.core import eager_trace, state
 from calco.engine import DeviceArray
+from calco.engine.trees import quick_flatten
 from calco.ir import DebugInfo
 from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
 from calco.jit.signature import Arguments, StaticValue, flatten_arguments, leaf_aval
 from calco.jit.stages import Compiled, Traced
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
+from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
-
-
-def _part(x):
-    """What an argument adds to the key of the short way; None where it has to be flattened first."""
-    cls = x.__class__
-    if cls is DeviceArray:
-        return x.aval
-    if cls in PYTHON_NUMBERS:
-        return cls
-    return leaf_aval(x) if cls is np.ndarray else None
 
 
 class CacheInfo(NamedTuple):
@@ -46,14 +37,16 @@ class CacheInfo(NamedTuple):
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled."""
     __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
-                 "fast", "records", "_locks", "_lock", "misses", "__weakref__")
+                 "fast", "quick", "records", "_locks", "_lock", "misses", "__weakref__")
 
     def __init__(self, function: Callable, arguments: Arguments, keep_unused: bool, inline: bool, compiler_options):
         self.function, self.name, self.arguments = function, function_name(function), arguments
         self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
         self.traced: dict[tuple, Traced] = {}
         self.compiled: dict[tuple, Compiled] = {}
-        self.fast: dict[tuple, Compiled] = {}
+        # The same programs by keys that cost less: for positional arrays and numbers, and by XLA's own pytrees.
+        self.fast: dict[tuple, Callable] = {}
+        self.quick: dict[tuple, Compiled] = {}
         self.records: list[TraceRecord] = []
         self._locks: dict[tuple, threading.RLock] = {}
         self._lock = threading.Lock()
@@ -67,30 +60,38 @@ class Jit:
         now = options.thread.current
         if now.disable_jit:
             return self.function(*args, **kwargs)
-        eager = state.trace is eager_trace()
-        short = None
-        if eager and not kwargs:
-            short = (now, *[_part(x) for x in args])
-            known = self.fast.get(short)
-            if known is not None:
-                return known.run(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
+        if not state.trace.eager:
+            leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+            return self._record_call((now, treedef, *avals, *statics), leaves, treedef, avals, statics)
+        quick_leaves, quick_tree = quick_flatten((dynamic, rest))
+        quick = (now, quick_tree, *[x.aval if x.__class__ is DeviceArray else leaf_aval(x) for x in quick_leaves],
+                 *statics)
+        compiled = self.quick.get(quick)
+        if compiled is not None:
+            if args and args[0].__class__ is DeviceArray and not kwargs:
+                self._remember_short_way(now, args, statics, compiled)
+            return compiled.run(quick_leaves)
         leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
-        key = (now, treedef, *avals, *statics) if statics else (now, treedef, *avals)
-        if not eager:
-            return self._record_call(key, leaves, treedef, avals, statics)
-        compiled = self.compiled.get(key)
-        if compiled is None:
-            compiled = self._compile(key, treedef, avals, statics)
-        if short is not None and not statics and not compiled.donates and None not in short:
-            self.fast[short] = compiled
+        compiled = self._compiled((now, treedef, *avals, *statics), treedef, avals, statics)
+        if len(leaves) == len(quick_leaves) and all(map(operator.is_, leaves, quick_leaves)):
+            self.quick[quick] = compiled
+        if not kwargs:
+            self._remember_short_way(now, args, statics, compiled)
         return compiled.run(leaves)
+
+    def _remember_short_way(self, now, args, statics, compiled: Compiled) -> None:
+        classes = {x.__class__ for x in args}
+        if not statics and not compiled.donates and classes <= {DeviceArray, *PYTHON_NUMBERS}:
+            self.fast[(now, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])] = (
+                compiled.short_way() if classes == {DeviceArray} else compiled.run)
 
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
         traced = self.trace(key, treedef, avals, statics)
         consts = traced.jaxpr.consts
         outer = enclosing()
+        keep_selected(traced.record.selected)
         if outer is not None and traced.cacheable:
             consts = [outer.adopt(c.source, c.value, c.location) for c in traced.record.captures]
         if self.inline:
@@ -105,7 +106,10 @@ class Jit:
         with self._lock:
             return self._locks.setdefault(key, threading.RLock())
 
-    def _compile(self, key, treedef, avals, statics) -> Compiled:
+    def _compiled(self, key, treedef, avals, statics) -> Compiled:
+        compiled = self.compiled.get(key)
+        if compiled is not None:
+            return compiled
         with self._lock_for(key):
             compiled = self.compiled.get(key)
             if compiled is None:
@@ -183,7 +187,7 @@ class Jit:
 
     def clear(self) -> None:
         with self._lock:
-            for memo in (self.traced, self.compiled, self.fast, self._locks):
+            for memo in (self.traced, self.compiled, self.fast, self.quick, self._locks):
                 memo.clear()
             self.records.clear()
             self.misses = 0
@@ -251,10 +255,9 @@ def _caller(this: Jit) -> Callable:
 
     def jitted(*args, **kwargs):
         if not kwargs and state.trace is eager:
-            known = fast.get((thread.current,
-                              *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args]))
-            if known is not None:
-                return known.run(args)
+            run = fast.get((thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args]))
+            if run is not None:
+                return run(args)
         return generic(args, kwargs)
 
     return jitted
