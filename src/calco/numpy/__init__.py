@@ -8,6 +8,7 @@ from __future__ import annotations
 from calco.core import Array
 from calco.numpy import (
     casting,
+    conditional,
     constants,
     creation,
     differences,
@@ -35,9 +36,10 @@ from calco.numpy import einsum as _einsum
 
 ndarray = Array
 
-_ROOMS = (casting, constants, creation, differences, dtypes, _einsum, elementwise, joining, linear, manipulation,
-          matrices, methods, nans, padding, parts, products, ranges, reductions, repetition, sets, sorting, statistics,
-          taking, ufuncs)
+# `methods` fills the methods of arrays when it is imported, and has no names of its own.
+_ROOMS = (casting, conditional, constants, creation, differences, dtypes, _einsum, elementwise, joining, linear,
+          manipulation, matrices, methods, nans, padding, parts, products, ranges, reductions, repetition, sets,
+          sorting, statistics, taking, ufuncs)
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
-__all__ = sorted({"ndarray", *(name for room in _ROOMS for name in room.__all__)})
+__all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})

@@ -288,6 +288,9 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> Ar
     sizes = static_shape(shape)
     if not aval_of(fill_value).shape:
         return lax.full(sizes, fill_value, dtype)
+    given = aval_of(fill_value).shape
+    if len(given) > len(sizes) or any(n not in (1, m) for n, m in zip(given[::-1], sizes[::-1])):
+        raise ValueError(f"full: fill_value of shape {given} cannot be broadcast to shape {sizes}")
     return broadcast_to_shape(asarray(fill_value, dtype), sizes)
 
 

@@ -88,6 +88,7 @@ def ediff1d(ary, to_end=None, to_begin=None) -> Array:
     >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0).tolist()
     [3, 5, 0]
     """
+    check("ediff1d", ary, *[v for v in (to_end, to_begin,) if v is not None])
     flat = reshape(ary, (ary.size,))
     result = diff(flat)
     pieces = [reshape(to_dtype(x, result.dtype), (aval_of(x).size,)) if x is not result else x
@@ -206,8 +207,8 @@ def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 1])).tolist()
-    [1, 3, 5, 3]
+    >>> jnp.convolve(jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 1.0])).tolist()
+    [1.0, 3.0, 5.0, 3.0]
     """
     return _sliding("convolve", a, v, mode, precision, preferred_element_type)
 
@@ -218,8 +219,8 @@ def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_ty
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([0, 1]), "full").tolist()
-    [1, 2, 3, 0]
+    >>> jnp.correlate(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0]), "full").tolist()
+    [1.0, 2.0, 3.0, 0.0]
     """
     return _sliding("correlate", a, v, mode, precision, preferred_element_type)
 
@@ -237,7 +238,7 @@ def _sliding(name, a, v, mode, precision, preferred_element_type):
 
 @composite(static=("name", "mode", "precision", "preferred_element_type"))
 def _convolution(a, v, name, mode, precision, preferred_element_type):
-    a, v = promote_dtypes(a, v)
+    a, v = promote_dtypes(a, v, inexact=True)
     n, m = a.shape[0], v.shape[0]
     if name == "correlate":
         v = lax.conj(v) if dtypes.kind(v.dtype) == "c" else v

@@ -129,7 +129,11 @@ def promote_types(a, b) -> np.dtype:
     (dtype('float16'), dtype('float32'))
     """
     pair = tuple([(dtypes.as_dtype(x), any(x is t for t in _PYTHON_TYPES)) for x in (a, b)])
-    return dtypes._promoted(pair, True, dtypes.options.thread.current.numpy_dtype_promotion == "strict")[0]
+    with dtypes.options.override(enable_x64=True):
+        result = dtypes.promote(*pair)[0]
+    if result.itemsize == 8 * (1 + (dtypes.kind(result) == "c")) and not any(d.itemsize >= 8 for d, _ in pair):
+        return dtypes.canonicalize(result)  # 64 bits that neither had
+    return result
 
 
 _CUSTOM = {"f": np.floating, "i": np.signedinteger, "u": np.unsignedinteger}

@@ -4,7 +4,6 @@ from __future__ import annotations
 import importlib
 from functools import cache, lru_cache
 
-
 from calco.core import Array
 from calco.numpy.contraction import contract, ordered, promoted, strength, summed
 from calco.numpy.matrices import diagonal

@@ -18,19 +18,34 @@ from calco.numpy.promotion import (
     typed,
 )
 from calco.numpy.ufuncs import isnan, maximum, minimum, truth
-from calco.ops.structure import aval_of, convert_element_type
 from calco.ops.operators import add, multiply, power, true_divide
+from calco.ops.structure import aval_of, convert_element_type
 from calco.tracing import composite
 
 __all__ = [
-    "allclose", "array_equal", "array_equiv", "clip", "float_power", "isclose", "iscomplex", "isreal", "log10",
-    "log2", "logaddexp", "logaddexp2", "piecewise", "reciprocal", "select"]
+    "allclose",
+    "array_equal",
+    "array_equiv",
+    "clip",
+    "float_power",
+    "isclose",
+    "iscomplex",
+    "isreal",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logaddexp2",
+    "piecewise",
+    "reciprocal",
+    "select",
+]
 
 
 # --- choosing between values ------------------------------------------------------------------
 
 def choose(condition, x, y):
     """``where(condition, x, y)`` inside a composite function."""
+    check("where", condition)
     x, y = together("where", x, y)
     condition = truth(condition)
     shape = common_shape("where", aval_of(condition).shape, aval_of(x).shape)
@@ -192,6 +207,7 @@ def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     >>> bool(jnp.allclose(jnp.ones(2), 1.0 + 1e-7))
     True
     """
+    check("allclose", a, b, rtol, atol)
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
 
@@ -252,6 +268,7 @@ def iscomplex(x):
     >>> jnp.iscomplex(jnp.array([1, 1j])).tolist()
     [False, True]
     """
+    check("iscomplex", x)
     return lax.ne(lax.imag(x), 0) if dtypes.kind(x.dtype) == "c" else lax.full(x.shape, False, bool)
 
 
@@ -265,6 +282,7 @@ def isreal(x):
     >>> jnp.isreal(jnp.array([1, 1j])).tolist()
     [True, False]
     """
+    check("isreal", x)
     return lax.eq(lax.imag(x), 0) if dtypes.kind(x.dtype) == "c" else lax.full(x.shape, True, bool)
 
 
@@ -280,6 +298,7 @@ def log2(x, /):
     >>> jnp.log2(8.0).item()
     3.0
     """
+    check("log2", x)
     x = inexact(x)
     return multiply(lax.log(x), 1 / math.log(2)) if x.dtype.itemsize < 4 else true_divide(lax.log(x), math.log(2))
 
@@ -294,6 +313,7 @@ def log10(x, /):
     >>> round(jnp.log10(1000.0).item(), 5)
     3.0
     """
+    check("log10", x)
     return true_divide(lax.log(inexact(x)), math.log(10))
 
 
@@ -366,4 +386,5 @@ def reciprocal(x, /):
     >>> jnp.reciprocal(4.0).item()
     0.25
     """
+    check("reciprocal", x)
     return lax.integer_pow(inexact(x), -1)

@@ -51,8 +51,7 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 @composite(static=("offset", "axis1", "axis2", "dtype"))
 def _trace(a, offset, axis1, axis2, dtype):
     dtype = integer_result(a.dtype) if dtype is None else dtypes.canonicalize(dtype)
-    result = reductions.sum(diagonal(convert_element_type(a, a.dtype), offset, axis1, axis2), -1)
-    return convert_element_type(result, dtype)
+    return reductions.sum(diagonal(convert_element_type(a, a.dtype), offset, axis1, axis2), -1, dtype)
 
 
 @composite
@@ -65,6 +64,7 @@ def kron(a, b) -> Array:
     >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2])).tolist()
     [1, 2, 10, 20]
     """
+    check("kron", a, b)
     ndim = max(a.ndim, b.ndim)
     a = reshape(a, (1,) * (ndim - a.ndim) + a.shape)
     b = reshape(b, (1,) * (ndim - b.ndim) + b.shape)

@@ -9,8 +9,8 @@ from calco import lax
 from calco.core import Array
 from calco.numpy.creation import full, static_shape
 from calco.numpy.promotion import canonical_axis, check, to_array
-from calco.ops.structure import aval_of, convert_element_type, expand_dims, reshape
 from calco.ops.operators import add, multiply
+from calco.ops.structure import aval_of, convert_element_type, expand_dims, reshape
 from calco.tracing import composite
 
 __all__ = ["diag", "diagflat", "diagonal", "eye", "tri", "tril", "triu", "vander"]
@@ -150,6 +150,7 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     >>> jnp.diagonal(jnp.arange(6).reshape(2, 3), 1).tolist()
     [1, 5]
     """
+    check("diagonal", a)
     ndim = a.ndim
     if ndim < 2:
         raise ValueError("diagonal requires an array of at least two dimensions.")
@@ -201,7 +202,8 @@ def _diagonal_matrix(v, k):
     # Row i (for k < 0, column i) holds element i of v, and nothing where v is too short.
     padded = lax.pad(v, zero, [(0, abs(k), 0)])
     wide = lax.broadcast_in_dim(padded, (size, size), (0,) if k >= 0 else (1,))
-    return lax.select_n(_eye(size, size, k, bool), lax.full((size, size), 0, v.dtype), convert_element_type(wide, v.dtype))
+    nothing = lax.full((size, size), 0, v.dtype)
+    return lax.select_n(_eye(size, size, k, bool), nothing, convert_element_type(wide, v.dtype))
 
 
 def diagflat(v, k: int = 0) -> Array:
@@ -233,6 +235,7 @@ def vander(x, N: int | None = None, increasing: bool = False) -> Array:
     >>> jnp.vander(jnp.array([2, 3]), 3).tolist()
     [[4, 2, 1], [9, 3, 1]]
     """
+    check("vander", x)
     if x.ndim != 1:
         raise ValueError(f"x must be a one-dimensional array, got shape {x.shape}")
     count = x.shape[0] if N is None else operator.index(N)

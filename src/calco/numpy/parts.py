@@ -8,6 +8,7 @@ import numpy as np
 
 from calco import lax
 from calco.avals import dtypes
+from calco.core import values
 from calco.numpy.dtypes import finfo
 from calco.numpy.elementwise import choose
 from calco.numpy.promotion import broadcast_to_shape, check, common_shape, inexact, refuse, to_dtype, together
@@ -40,6 +41,7 @@ def fabs(x, /):
     >>> jnp.fabs(-2).item()
     2.0
     """
+    check("fabs", x)
     no_complex("fabs", x)
     return lax.abs(inexact(x))
 
@@ -59,6 +61,7 @@ def signbit(x, /):
     >>> jnp.signbit(jnp.array([-0.0, 0.0])).tolist()
     [True, False]
     """
+    check("signbit", x)
     kind = dtypes.kind(x.dtype)
     if kind == "c":
         raise ValueError(f"signbit is not well defined for {x.dtype.name}")
@@ -93,6 +96,7 @@ def angle(z, deg: bool = False):
     >>> jnp.angle(1j, deg=True).item()
     90.0
     """
+    check("angle", z)
     z = inexact(z)
     if dtypes.kind(z.dtype) == "c":
         re, im = lax.real(z), lax.imag(z)
@@ -183,6 +187,7 @@ def modf(x, /):
     >>> [v.item() for v in jnp.modf(-2.5)]
     [-0.5, -2.0]
     """
+    check("modf", x)
     no_complex("modf", x)
     x = inexact(x)
     whole = lax.select_n(lax.ge(x, 0), lax.ceil(x), lax.floor(x))
@@ -231,6 +236,15 @@ def _round(a, decimals):
 around = round
 
 
+def _round_operator(self, ndigits=None):
+    """``round(x)`` gives ints, ``round(x, n)`` the dtype of `x`."""
+    result = round(self, ndigits or 0)
+    return convert_element_type(result, int) if ndigits is None and dtypes.kind(self.dtype) == "f" else result
+
+
+values.fill({"__round__": _round_operator})
+
+
 @composite
 def deg2rad(x, /):
     """Degrees to radians.
@@ -241,6 +255,7 @@ def deg2rad(x, /):
     >>> round(jnp.deg2rad(180.0).item(), 4)
     3.1416
     """
+    check("deg2rad", x)
     return multiply(inexact(x), math.pi / 180)
 
 
@@ -254,6 +269,7 @@ def rad2deg(x, /):
     >>> round(jnp.rad2deg(jnp.pi).item(), 3)
     180.0
     """
+    check("rad2deg", x)
     return multiply(inexact(x), 180 / math.pi)
 
 
@@ -270,6 +286,7 @@ def sinc(x, /):
     >>> jnp.sinc(0.0).item()
     1.0
     """
+    check("sinc", x)
     x = inexact(x)
     zero = lax.eq(x, 0)
     scaled = multiply(x, math.pi)
@@ -290,6 +307,7 @@ def nan_to_num(x, copy: bool = True, nan=0.0, posinf=None, neginf=None):
     >>> jnp.nan_to_num(jnp.array([jnp.nan, -jnp.inf]), neginf=-1.0).tolist()
     [0.0, -1.0]
     """
+    check("nan_to_num", x, nan, *[v for v in (posinf, neginf,) if v is not None])
     dtype = x.dtype
     kind = dtypes.kind(dtype)
     if kind not in "fc":
@@ -376,6 +394,7 @@ def frexp(x, /):
     >>> [v.item() for v in jnp.frexp(6.0)]
     [0.75, 3]
     """
+    check("frexp", x)
     no_complex("frexp", x)
     x = inexact(x)
     x = convert_element_type(x, x.dtype)
@@ -401,6 +420,7 @@ def ldexp(x1, x2, /):
     >>> jnp.ldexp(0.75, 3).item()
     6.0
     """
+    check("ldexp", x1, x2)
     if dtypes.kind(x1.dtype) == "c" or dtypes.kind(x2.dtype) not in "biu":
         raise ValueError(f"ldexp is not supported for input types {x1.dtype.name}, {x2.dtype.name}")
     x = inexact(x1)
@@ -426,6 +446,7 @@ def spacing(x, /):
     >>> jnp.spacing(jnp.float32(1)).item() == jnp.finfo(jnp.float32).eps
     True
     """
+    check("spacing", x)
     no_complex("spacing", x, error=ValueError)
     x = inexact(x)
     x = convert_element_type(x, x.dtype)
@@ -444,6 +465,7 @@ def i0(x):
     >>> jnp.i0(0.0).item()
     1.0
     """
+    check("i0", x)
     no_complex("i0", x, error=ValueError)
     x = lax.abs(inexact(x))
     return lax.mul(lax.exp(x), lax.bessel_i0e(x))

@@ -5,10 +5,10 @@ import operator
 
 from calco import lax
 from calco.avals import dtypes
-from calco.core import Array
+from calco.core import Array, values
 from calco.numpy.contraction import contract, promoted, strength
 from calco.numpy.promotion import canonical_axis, check, common_shape, refuse
-from calco.ops.operators import multiply
+from calco.ops.operators import multiply, recognised
 from calco.ops.structure import aval_of, expand_dims, move_dim, reshape
 from calco.tracing import composite
 
@@ -177,6 +177,7 @@ def outer(a, b, out=None) -> Array:
     >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4])).tolist()
     [[3, 4], [6, 8]]
     """
+    check("outer", a, b)
     refuse("outer", out=out)
     return multiply(expand_dims(reshape(a, (a.size,)), (1,)), expand_dims(reshape(b, (b.size,)), (0,)))
 
@@ -191,6 +192,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None) -> Array:
     >>> jnp.vdot(jnp.array([1j]), jnp.array([1j])).item()
     (1+0j)
     """
+    check("vdot", a, b)
     a = lax.conj(a) if dtypes.kind(a.dtype) == "c" else a
     return dot(reshape(a, (a.size,)), reshape(b, (b.size,)), precision=precision,
                preferred_element_type=preferred_element_type)
@@ -206,6 +208,7 @@ def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=
     >>> jnp.vecdot(jnp.ones((4, 3)), jnp.ones(3)).tolist()
     [3.0, 3.0, 3.0, 3.0]
     """
+    check("vecdot", x1, x2)
     vectors = []
     for x in (x1, x2):
         if x.ndim == 0:
@@ -229,6 +232,7 @@ def matvec(x1, x2, /) -> Array:
     >>> jnp.matvec(jnp.ones((2, 3)), jnp.ones(3)).tolist()
     [3.0, 3.0]
     """
+    check("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
         raise ValueError(f"matvec: expected (..., n, k) and (..., k), got shapes {x1.shape} and {x2.shape}")
     product = _matmul(x1, expand_dims(x2, (x2.ndim,)), None, None)
@@ -245,8 +249,20 @@ def vecmat(x1, x2, /) -> Array:
     >>> jnp.vecmat(jnp.ones(2), jnp.ones((2, 3))).tolist()
     [2.0, 2.0, 2.0]
     """
+    check("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
         raise ValueError(f"vecmat: expected (..., k) and (..., k, m), got shapes {x1.shape} and {x2.shape}")
     x1 = lax.conj(x1) if dtypes.kind(x1.dtype) == "c" else x1
     product = _matmul(expand_dims(x1, (x1.ndim - 1,)), x2, None, None)
     return reshape(product, product.shape[:-2] + product.shape[-1:])
+
+
+def _matmul_operator(self, other):
+    return matmul(self, other) if recognised(other) else NotImplemented
+
+
+def _reflected_matmul_operator(self, other):
+    return matmul(other, self) if recognised(other) else NotImplemented
+
+
+values.fill({"__matmul__": _matmul_operator, "__rmatmul__": _reflected_matmul_operator})

@@ -42,7 +42,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     """
     refuse("arange", device=device, out_sharding=out_sharding)
     given = [x for x in (start, stop, step) if x is not None]
-    for i, x in enumerate(given):
+    for x in given:
         if isinstance(x, Tracer) and x.trace.concrete(x) is None:
             raise errors.ConcretizationTypeError(x, "arange()")
     if start is None:

@@ -388,12 +388,12 @@ def _mean(a, where, axis, dtype, keepdims):
 
 
 def _spread_arguments(name: str, ddof, correction):
-    """The number subtracted from the number of elements, from its two names."""
-    if correction is None:
-        return ddof
-    if not isinstance(ddof, int) or ddof != 0:
-        raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
-    return correction
+    """The number subtracted from the number of elements, from its two names: as an array, or as a Python number."""
+    if correction is not None:
+        if not isinstance(ddof, int) or ddof != 0:
+            raise ValueError(f"{name}: ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    return (None, float(ddof)) if ddof.__class__ in (int, float) else (ddof, 0.0)
 
 
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None,
@@ -417,7 +417,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     1.0
     """
     axis = prepare("var", a, axis, out, where, mean)
-    return _var(a, where, mean, _spread_arguments("var", ddof, correction), axis, dtype, bool(keepdims), False)
+    return _var(a, where, mean, *_spread_arguments("var", ddof, correction), axis, dtype, bool(keepdims), False)
 
 
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, where=None, mean=None,
@@ -431,11 +431,11 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims: bool = False, *, w
     1.0
     """
     axis = prepare("std", a, axis, out, where, mean)
-    return _var(a, where, mean, _spread_arguments("std", ddof, correction), axis, dtype, bool(keepdims), True)
+    return _var(a, where, mean, *_spread_arguments("std", ddof, correction), axis, dtype, bool(keepdims), True)
 
 
-@composite(static=("axis", "dtype", "keepdims", "root"))
-def _var(a, where, mean, ddof, axis, dtype, keepdims, root):
+@composite(static=("fixed", "axis", "dtype", "keepdims", "root"))
+def _var(a, where, mean, ddof, fixed, axis, dtype, keepdims, root):
     axes = canonical_axes(axis, a.ndim)
     working, result_dtype = spread_dtypes(a.dtype, dtype)
     a = convert_element_type(a, working)
@@ -445,14 +445,19 @@ def _var(a, where, mean, ddof, axis, dtype, keepdims, root):
         squares = lax.real(lax.mul(distance, lax.conj(distance)))
     else:
         squares = lax.square(distance)
-    real = squares.dtype
-    count = subtract(to_dtype(number_of(a, where, axes, keepdims, real), real), to_dtype(ddof, real))
-    result = true_divide(sum(squares, axes, real, keepdims=keepdims, where=where), count)
-    if where is None:
-        shape = result.shape
-        enough = lax.gt(count, 0) if not aval_of(count).shape else broadcast_to_shape(lax.gt(count, 0), shape)
-        result = choose(enough, result, math.nan)
+    total = sum(squares, axes, squares.dtype, keepdims=keepdims, where=where)
+    result = _divided(total, number_of(a, where, axes, keepdims, squares.dtype), ddof, fixed)
     return convert_element_type(lax.sqrt(result) if root else result, result_dtype)
+
+
+def _divided(total, count, ddof, fixed: float):
+    """`total` over the degrees of freedom; NaN where there are none."""
+    dtype = total.dtype
+    if ddof is None and count.__class__ is float:
+        return true_divide(total, count - fixed) if count > fixed else lax.full(total.shape, math.nan, dtype)
+    count = subtract(to_dtype(count, dtype), to_dtype(fixed if ddof is None else ddof, dtype))
+    enough = broadcast_to_shape(lax.gt(count, 0), total.shape)
+    return choose(enough, true_divide(total, count), math.nan)
 
 
 def spread_dtypes(of: np.dtype, dtype) -> tuple[np.dtype, np.dtype]:
@@ -480,7 +485,7 @@ def cumsum(a, axis: int | None = None, dtype=None, out=None) -> Array:
     axis : int, optional
         By default the elements are taken in row-major order.
     dtype : dtype-like, optional
-        Of the result; by default as in `sum`.
+        Of the result; by default that of `a` (int32 for bools).
 
     Examples
     --------
@@ -510,7 +515,9 @@ def _running(a, name, axis, dtype):
     if axis is None:
         a, axis = reshape(a, (a.size,)), 0
     place = canonical_axis(axis, a.ndim)
-    dtype = integer_result(a.dtype) if dtype is None else dtypes.canonicalize(dtype)
+    if dtype is None:
+        dtype = dtypes.canonicalize(int) if a.dtype is dtypes.bool_ else a.dtype
+    dtype = dtypes.canonicalize(dtype)
     working = dtypes.canonicalize(int) if dtype is dtypes.bool_ else dtype
     a = convert_element_type(a, working)
     return convert_element_type((lax.cumsum if name == "cumsum" else lax.cumprod)(a, place), dtype)
@@ -549,7 +556,7 @@ def _cumulative(name, running, start, x, axis, dtype, include_initial):
             raise ValueError(f"{name}: axis is required for an input of {ndim} dimensions")
         axis = 0
     axis = canonical_axis(axis, ndim)
-    result = running(x, axis, dtype)
+    result = running(x, axis, integer_result(aval_of(x).dtype) if dtype is None else dtype)
     if include_initial:
         first = list(result.shape)
         first[axis] = 1

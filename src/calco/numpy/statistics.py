@@ -222,15 +222,14 @@ def _interpolate(rows, place, last, method: str):
     low, high = lax.floor(place), lax.ceil(place)
     weight = lax.sub(place, low)
     low, high = [maximum(0.0, minimum(x, last)) for x in (low, high)]
-    if method == "nearest":
-        nearest = lax.round(place, lax.RoundingMethod.TO_NEAREST_EVEN)
-        return _pick(rows, maximum(0.0, minimum(nearest, last)), size)
     low_value = _pick(rows, low, size)
     if method == "lower":
         return low_value
     high_value = _pick(rows, high, size)
     if method == "higher":
         return high_value
+    if method == "nearest":
+        return choose(lax.le(weight, 0.5), low_value, high_value)
     if method == "midpoint":
         return lax.mul(lax.add(low_value, high_value), 0.5)
     return lax.add(lax.mul(low_value, subtract(1.0, weight)), lax.mul(high_value, weight))
@@ -339,6 +338,7 @@ def corrcoef(x, y=None, rowvar: bool = True, dtype=None) -> Array:
     >>> jnp.corrcoef(jnp.array([[0.0, 2.0], [0.0, -4.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
+    check("corrcoef", x, *[v for v in (y,) if v is not None])
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return true_divide(c, c)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from calco import lax
 from calco.avals import dtypes
-from calco.numpy.promotion import together, typed
+from calco.numpy.promotion import check, together, typed
 from calco.ops.operators import (
     absolute,
     add,
@@ -68,9 +68,10 @@ _OPERATOR_ALIASES = {"abs": absolute, "bitwise_invert": bitwise_not, "bitwise_le
                      "mod": remainder, "pow": power}
 
 __all__ = sorted([
-    *[f.__name__ for f in _OPERATORS], *_OPERATOR_ALIASES, *_INEXACT, *_ALIASES, "arctan2", "bitwise_count", "ceil", "conj", "conjugate", "floor", "fmod", "imag",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "maximum", "minimum", "nextafter", "real", "rint", "sign", "square", "trunc"])
+    *[f.__name__ for f in _OPERATORS], *_OPERATOR_ALIASES, *_INEXACT, *_ALIASES, "arctan2", "bitwise_count", "ceil",
+    "conj", "conjugate", "floor", "fmod", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "real", "rint",
+    "sign", "square", "trunc"])
 
 for _name, (_lax_name, _doc) in _INEXACT.items():
     globals()[_name] = promoting_unary(_name, getattr(lax, _lax_name + "_p"), inexact=True, doc=_doc)
@@ -152,6 +153,7 @@ def rint(x, /):
     >>> jnp.rint(jnp.array([0.5, 1.5])).tolist()
     [0.0, 2.0]
     """
+    check("rint", x)
     dtype = x.dtype
     if dtypes.kind(dtype) in "biu":
         return convert_element_type(x, dtypes.to_inexact(dtype), x.weak_type)
@@ -223,6 +225,7 @@ def logical_not(x, /):
     >>> jnp.logical_not(jnp.array([0, 3])).tolist()
     [True, False]
     """
+    check("logical_not", x)
     return lax.bitwise_not(truth(x))
 
 
@@ -238,6 +241,7 @@ def isfinite(x, /):
     >>> jnp.isfinite(jnp.array([1.0, jnp.inf, jnp.nan])).tolist()
     [True, False, False]
     """
+    check("isfinite", x)
     kind = dtypes.kind(x.dtype)
     if kind == "c":
         return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
@@ -254,6 +258,7 @@ def isnan(x, /):
     >>> jnp.isnan(jnp.array([1.0, jnp.nan])).tolist()
     [False, True]
     """
+    check("isnan", x)
     return lax.ne(x, x) if dtypes.kind(x.dtype) in "fc" else lax.full(x.shape, False, bool)
 
 
@@ -267,6 +272,7 @@ def isinf(x, /):
     >>> jnp.isinf(jnp.array([1.0, -jnp.inf])).tolist()
     [False, True]
     """
+    check("isinf", x)
     kind = dtypes.kind(x.dtype)
     if kind == "c":
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
@@ -294,6 +300,7 @@ def isposinf(x, /):
     >>> jnp.isposinf(jnp.array([jnp.inf, -jnp.inf])).tolist()
     [True, False]
     """
+    check("isposinf", x)
     return _signed_infinity("isposinf", x, float("inf"))
 
 
@@ -307,6 +314,7 @@ def isneginf(x, /):
     >>> jnp.isneginf(jnp.array([jnp.inf, -jnp.inf])).tolist()
     [False, True]
     """
+    check("isneginf", x)
     return _signed_infinity("isneginf", x, float("-inf"))
 
 
@@ -320,6 +328,7 @@ def bitwise_count(x, /):
     >>> jnp.bitwise_count(jnp.array([7, -8])).tolist()
     [3, 1]
     """
+    check("bitwise_count", x)
     if x.dtype is dtypes.bool_:
         return convert_element_type(x, "uint8")
     if dtypes.kind(x.dtype) == "i":

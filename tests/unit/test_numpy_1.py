@@ -1,0 +1,176 @@
+"""`calco.numpy` on its own: under jit, grad and vmap, its recorded programs, its errors."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco.core import errors, values
+
+X = jnp.asarray(np.float32([[0.5, -1.5, 2.25], [3.0, -0.25, 1.0]]))
+Y = jnp.asarray(np.float32([[1.5, 2.0, -0.5], [0.75, -2.0, 4.0]]))
+
+SMOOTH = {
+    "sum": lambda x, y: jnp.sum(x * y, axis=0),
+    "prod": lambda x, y: jnp.prod(x, axis=1),
+    "mean_where": lambda x, y: jnp.mean(x, where=y > 0),
+    "var": lambda x, y: jnp.var(x, axis=1, ddof=1),
+    "std": lambda x, y: jnp.std(x * y),
+    "max": lambda x, y: jnp.max(x * y, axis=1),
+    "where": lambda x, y: jnp.where(y > 0, x, x * x),
+    "clip": lambda x, y: jnp.clip(x * y, -1.0, 2.0),
+    "logaddexp": lambda x, y: jnp.logaddexp(x, y),
+    "hypot": lambda x, y: jnp.hypot(x, y),
+    "sinc": lambda x, y: jnp.sinc(x),
+    "matmul": lambda x, y: x @ y.T @ x,
+    "dot": lambda x, y: jnp.dot(x, y[0]),
+    "einsum": lambda x, y: jnp.einsum("ij,kj,ki->i", x, y, x @ y.T),
+    "tensordot": lambda x, y: jnp.tensordot(x, y, ((0, 1), (0, 1))),
+    "outer": lambda x, y: jnp.outer(x, y),
+    "kron": lambda x, y: jnp.kron(x, y),
+    "cross": lambda x, y: jnp.cross(x, y),
+    "trace": lambda x, y: jnp.trace(x @ y.T),
+    "cumsum": lambda x, y: jnp.cumsum(x * y, axis=1),
+    "diff": lambda x, y: jnp.diff(x, axis=1) * y[:, 1:],
+    "gradient": lambda x, y: jnp.gradient(x, axis=1),
+    "quantile": lambda x, y: jnp.quantile(x * y, 0.3),
+    "cov": lambda x, y: jnp.cov(x, y),
+    "tril": lambda x, y: jnp.tril(x @ y.T),
+    "diag": lambda x, y: jnp.diag(x[0]) @ y[1],
+    "linspace": lambda x, y: jnp.linspace(x[0], y[0], 4),
+    "array": lambda x, y: jnp.array([x[0, 0], y[1, 2], 2.0]),
+    "nansum": lambda x, y: jnp.nansum(x * y),
+    "average": lambda x, y: jnp.average(x, axis=1, weights=y[0] + 5),
+    "convolve": lambda x, y: jnp.convolve(x[0], y[0]),
+    "trapezoid": lambda x, y: jnp.trapezoid(x, y),
+    "float_power": lambda x, y: jnp.float_power(jnp.abs(x), y),
+}
+
+
+def flat_sum(function):
+    """The sum of all results, weighted so that no two of them count the same."""
+    def scalar(x, y):
+        out = function(x, y)
+        return sum(jnp.sum(v * jnp.arange(1.0, v.size + 1).reshape(v.shape))
+                   for v in (out if isinstance(out, (list, tuple)) else [out]))
+    return scalar
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_gradients_agree_with_finite_differences(name):
+    function = flat_sum(SMOOTH[name])
+    compiled = calco.jit(function)
+    gradients = calco.jit(calco.grad(function, argnums=(0, 1)))(X, Y)
+    direction = [np.float32(np.random.RandomState(i).randn(2, 3)) for i in (1, 2)]
+    step = 1e-2
+    high, low = [float(compiled(*[v + sign * step * d for v, d in zip((X, Y), direction)])) for sign in (1, -1)]
+    expected = (high - low) / (2 * step)
+    found = sum(float(jnp.vdot(g, d)) for g, d in zip(gradients, direction))
+    assert abs(found - expected) <= 2e-2 * max(1.0, abs(expected)), (found, expected)
+
+
+@pytest.mark.parametrize("name", ["var", "where", "einsum", "matmul", "quantile", "diff", "clip", "cumsum", "tril"])
+def test_mapped_over_a_batch_is_a_loop(name):
+    function = SMOOTH[name]
+    xs = jnp.asarray(np.random.RandomState(0).randn(4, 2, 3).astype(np.float32))
+    found = calco.jit(calco.vmap(lambda x: function(x, Y)))(xs)
+    for i in range(4):
+        np.testing.assert_allclose(np.asarray(found)[i], np.asarray(function(xs[i], Y)), rtol=2e-5, atol=2e-5)
+
+
+def test_every_slot_of_arrays_is_filled():
+    assert values.unfilled() == set()
+
+
+def test_a_composite_records_its_operations_inline():
+    assert str(calco.make_jaxpr(lambda x: jnp.mean(x, axis=1))(X)) == (
+        "{ lambda ; a:f32[2,3]. let\n"
+        "    b:f32[2] = reduce_sum[axes=(1,)] a\n"
+        "    c:f32[2] = div b 3.0:f32[]\n"
+        "  in (c,) }")
+
+
+def test_matmul_and_einsum_are_one_dot_general():
+    for function in (lambda x, y: x @ y, lambda x, y: jnp.einsum("ij,jk->ik", x, y), jnp.dot):
+        jaxpr = calco.make_jaxpr(function)(X, Y.T)
+        assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["dot_general"]
+
+
+def test_einsum_swaps_operands_rather_than_transposing_the_result():
+    a, b = jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))
+    jaxpr = calco.make_jaxpr(lambda a, b: jnp.einsum("bij,bjk->bki", a, b))(a, b)
+    assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["dot_general"]
+
+
+def test_half_precision_sums_are_taken_in_float32():
+    x = jnp.full((4096,), 1.0, jnp.float16)
+    assert jnp.sum(x).dtype == jnp.float16
+    assert float(jnp.sum(x)) == 4096.0
+    assert float(jnp.mean(x)) == 1.0
+
+
+def test_an_error_is_not_remembered():
+    bad = jnp.zeros((2, 2))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="out of bounds"):
+            jnp.sum(bad, axis=5)
+    assert jnp.sum(bad, axis=1).shape == (2,)
+
+
+def test_sequences_of_traced_values_become_one_array():
+    @calco.jit
+    def function(x):
+        return jnp.array([[x[0], 1], [2, x[1]]]), jnp.array([x, x + 1]), jnp.stack([jnp.asarray([x[0]]), x[:1]])
+
+    square, rows, _ = function(jnp.asarray([0.5, 2.5]))
+    assert square.tolist() == [[0.5, 1.0], [2.0, 2.5]]
+    assert rows.tolist() == [[0.5, 2.5], [1.5, 3.5]]
+
+
+def test_arange_of_a_traced_length_names_the_function():
+    with pytest.raises(errors.ConcretizationTypeError, match="arange"):
+        calco.jit(lambda n: jnp.arange(n))(3)
+
+
+def test_bincount_of_traced_values_needs_a_length():
+    v = jnp.asarray([1, 1, 3])
+    with pytest.raises(errors.ConcretizationTypeError, match="length"):
+        calco.jit(jnp.bincount)(v)
+    assert calco.jit(lambda v: jnp.bincount(v, length=5))(v).tolist() == [0, 2, 0, 1, 0]
+
+
+def test_an_array_is_a_copy_of_what_numpy_held():
+    host = np.ones(3, np.float32)
+    taken = jnp.array(host), jnp.asarray(host)
+    host[:] = 7
+    assert taken[0].tolist() == taken[1].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_axis_may_be_a_list_or_a_numpy_integer():
+    assert jnp.sum(X, axis=[0, 1]).shape == ()
+    assert jnp.sum(X, axis=np.int64(1)).shape == (2,)
+
+
+def test_round_of_an_array_is_an_integer():
+    assert round(jnp.asarray([1.4, 2.6])).tolist() == [1, 3]
+    assert round(jnp.float32(1.26), 1).dtype == jnp.float32
+
+
+def test_numpy_on_the_left_of_matmul():
+    assert (np.ones((1, 2), np.float32) @ X).shape == (1, 3)
+
+
+def test_double_precision_under_x64():
+    with calco.enable_x64():
+        assert jnp.zeros(2).dtype == jnp.float64
+        assert jnp.arange(3).dtype == jnp.int64
+        assert jnp.sum(jnp.asarray([1, 2], jnp.int8)).dtype == jnp.int64
+        assert jnp.linspace(0, 1, 3).dtype == jnp.float64
+        assert jnp.result_type(1.0) == jnp.float64
+
+
+def test_the_door_exports_what_it_says():
+    assert jnp.__all__ == sorted(set(jnp.__all__))
+    assert all(hasattr(jnp, name) for name in jnp.__all__)
+    assert callable(jnp.einsum)
