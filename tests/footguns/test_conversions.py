@@ -217,3 +217,22 @@ def test_a_global_rebound_while_tracing_is_named():
     with pytest.raises(errors.UnexpectedTracerError) as caught:
         float(KEPT)
     assert caught.value.stored == "KEPT" and "KEPT = key + 1" in str(caught.value)
+
+
+def test_vmap_alone_names_the_function_and_its_argument():
+    with pytest.raises(errors.TracerBoolConversionError, match="argument `x` of `branching`, traced by vmap"):
+        calco.vmap(branching)(jnp.ones(2))
+
+
+def test_a_branch_of_cond_names_the_argument_it_captured():
+    def f(x, y):
+        return calco.lax.cond(x > 0, lambda z: z if y > 3 else -z, lambda z: z, x)
+    text = message(f, 1.0, 2.0)
+    assert "argument `y` of `f`" in text and "jnp.where(y > 3, z, -z)" in text
+
+
+@pytest.mark.parametrize("function, remedy", [
+    (lambda x: jnp.where(x > 1), "jnp.where(x > 1, size=n)"), (lambda x: jnp.unique(x), "jnp.unique(x, size=n)"),
+    (lambda x: jnp.sum(x, axis=x), "`axis` of `jnp.sum` is part of the program")])
+def test_what_shapes_the_program_has_to_be_static(function, remedy):
+    assert remedy in message(function, jnp.arange(3), error=TypeError)

@@ -288,7 +288,9 @@ def _call_use(site: Site, node: ast.Call) -> Use:
             return Use(method, f".{method}()", node, node.func.value)
         if method == "format" and isinstance(owner, str):
             return Use("format", "str.format", node, subject)
-    return Use("call", f"{name}(...)" if arguments else f"{name}()", node, subject)
+    module = getattr(called, "__module__", None)
+    library = isinstance(module, str) and module.split(".")[0] == __name__.split(".")[0]
+    return Use("library" if library else "call", f"{name}(...)" if arguments else f"{name}()", node, subject)
 
 
 def _for_use(site: Site, node) -> Use:

@@ -93,8 +93,11 @@ class JAXIndexError(CalcoError, IndexError):
 # --- the words of a conversion error -----------------------------------------------------------
 
 def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use],
-             state: str = "is traced: it has no value yet", first: str = "") -> str:
-    """Fill the facts of `error` and return its message; `first` is advice that depends on the type alone."""
+             state: str = "is traced: it has no value yet", first: str = "", head: str = "") -> str:
+    """Fill the facts of `error` and return its message.
+
+    `first` is advice that depends on the type alone; `head` replaces the name of the construct.
+    """
     site = Site(tracer)
     use = find(site)
     origin = tracer.trace.origin(tracer)
@@ -108,7 +111,7 @@ def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use],
     error.tracer_aval = tracer.aval
     subject = site.text(use.subject, 50, "")
     value = "its comparison" if use.kind in _COMPARING else f"`{subject}`" if subject else "the value"
-    return "\n".join([f"{_named(site, use)} needs {need} now, and {value} {state}.",
+    return "\n".join([f"{head or _named(site, use)} needs {need} now, and {value} {state}.",
                       "", *_where(site, use), *_value_lines(tracer, origin, site.place),
                       *_labelled("Instead", advice)])
 
@@ -129,7 +132,7 @@ _SHOWN = {"in", "chained", "container ==", "index", "stored index", "stored valu
           "repeat", "table", "conditional expression", "not", "format", "augmented"}
 _COMPARING = {"min", "max", "in", "sorted", "membership", "match pattern", "container ==", "chained"}
 _STATIC = {"if", "while", "conditional expression", "comprehension condition", "match guard", "match pattern", "and",
-           "or", "not", "bool", "condition", "int"}
+           "or", "not", "bool", "condition", "int", "library"}
 
 
 def _place(site: Site, use: Use) -> Place:
@@ -164,7 +167,8 @@ def _where(site: Site, use: Use) -> list[str]:
 
 def _value_lines(tracer, origin: Origin, place: Place | None) -> list[str]:
     lines = _labelled("Traced", [f"{_type(tracer.aval)}{_from_arguments(origin)}"])
-    if origin.created and not (place and origin.created.startswith(f"{place.file}:{place.line} ")):
+    here = f"{place.file}:{place.line} " if place is not None else ""
+    if origin.created and not origin.created.endswith("()") and not (here and origin.created.startswith(here)):
         lines += _labelled("Made at", [short_path(origin.created)])
     return lines
 
@@ -233,8 +237,10 @@ class ConcretizationTypeError(JAXTypeError):
 
     def __init__(self, tracer, what: str = ""):
         self.what = what
-        need = _NEEDS.get(what, "a number")
-        super().__init__(_explain(self, tracer, need, lambda site: constructs.number_use(site, what)))
+        # A function of the library says in words what it needs the value for.
+        head = what.split(",")[0] if " " in what else ""
+        need = "the data" if head else _NEEDS.get(what, "a number")
+        super().__init__(_explain(self, tracer, need, lambda site: constructs.number_use(site, what), head=head))
 
 
 _NEEDS = {"pickling": "the data", ".tolist()": "the data", "int()": "an integer"}

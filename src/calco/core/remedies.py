@@ -336,7 +336,7 @@ def _slice(site, use):
 
 def _size(site, use):
     return ["a size taken from an array's shape, `x.shape[0]`, is static",
-            "or use the largest size and mask: jnp.where(jnp.arange(limit) < n, values, 0)"]
+            "the largest size and a mask: jnp.where(jnp.arange(limit) < n, values, 0)"]
 
 
 def _repeat(site, use):
@@ -365,12 +365,28 @@ def _call(site, use):
         if last in _SIZES:
             return _size(site, use)
         return _numpy(site, use, numpy_path)
-    if last in _SIZES or module == "calco":
+    if last in _SIZES:
         return _size(site, use)
     return [f"call `{name}` outside the traced function, on its result",
             f"pure_callback({name}, result_type, ...) or debug.callback({name}, ...) call it when the program runs"]
 
 
+def _library(site, use):
+    """A call of this library's own function: an argument that decides a shape, or the program itself."""
+    name = site.text(use.node.func, 40, "function")
+    last = name.split(".")[-1]
+    if last in _SIZES:
+        return _size(site, use)
+    if last in _SELECTING:
+        text = (_arguments(site, use) or ["..."])[0] or "..."
+        picks = ["jnp.where(condition, a, b) with all three arguments picks values"] if last == "where" else []
+        return [f"{name}({text}, size=n) fixes the size of the result", *picks]
+    keyword = next((k.arg for k in use.node.keywords if k.arg and k.value is use.subject), None)
+    return [f"`{keyword or 'this argument'}` of `{name}` is part of the program: it has to be static"]
+
+
+_SELECTING = {"where", "nonzero", "flatnonzero", "argwhere", "unique", "unique_values", "unique_all", "unique_counts",
+              "unique_inverse", "union1d", "intersect1d", "setdiff1d", "setxor1d"}
 _MATH = {"pow": "power", "fabs": "abs", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
          "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "fsum": "sum", "dist": "linalg.norm"}
 
@@ -485,7 +501,8 @@ _RULES = {
     "and": _and_or, "or": _and_or, "not": _not, "chained": _chained, "in": _in, "membership": _membership,
     "container ==": _containers, "min": _extremum, "max": _extremum, "any": _any_all, "all": _any_all,
     "sorted": _sorted, "bool": _bool, "filter": _filter, "range": _range, "index": _index, "stored index": _index,
-    "slice": _slice, "size": _size, "bytes": _size, "repeat": _repeat, "call": _call, "table": _table,
+    "slice": _slice, "size": _size, "bytes": _size, "repeat": _repeat, "call": _call, "library": _library,
+    "table": _table,
     "stored value": _stored_value, "augmented": _augmented, "numpy": _numpy_unknown, "int": _number,
     "float": _number, "complex": _number, "item": _item, "tolist": _item, "format": _format,
     "pickling": _pickling, "mask": _mask, "stored mask": _stored_mask,

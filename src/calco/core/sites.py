@@ -186,8 +186,8 @@ class Site:
         name = self.place.function
         if name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>") and self.node is not None:
             for outer in self.ancestors(self.node):
-                if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    return outer.name
+                if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                    return getattr(outer, "name", "<lambda>")
             return "<module>"
         return name
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, shaped
-from calco.core import Trace, Tracer, state
-from calco.ir import ClosedJaxpr
+from calco.core import Trace, Tracer, errors, state
+from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
+from calco.tracing.replay import keep_selected
 
 
 class BatchTracer(Tracer):
@@ -35,11 +36,11 @@ def with_dim(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
 
 class BatchTrace(Trace):
     """Runs the batch rules under the interpreter it was made in."""
-    __slots__ = ("size",)
+    __slots__ = ("size", "debug")
 
-    def __init__(self, parent: Trace, size: int):
+    def __init__(self, parent: Trace, size: int, debug: DebugInfo | None = None):
         super().__init__(parent)
-        self.size = size
+        self.size, self.debug = size, debug
 
     def process(self, primitive, args, params):
         values, dims, mapped = [], [], False
@@ -72,14 +73,21 @@ class BatchTrace(Trace):
 
     def origin(self, tracer):
         value = tracer.value
-        if isinstance(value, Tracer):
-            return value.trace.origin(value)
-        return super().origin(tracer)._replace(transform="vmap")
+        known = value.trace.origin(value) if isinstance(value, Tracer) else super().origin(tracer)
+        if known.function is not None or self.debug is None:
+            return known
+        # Nothing records what a value was computed from: with one mapped argument there is no doubt.
+        names = self.debug.arg_names
+        return errors.Origin(self.debug.name, names if len(names) == 1 else (), "", "vmap")
 
 
-def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
-    """Outputs of the flat `function` and their mapped axes (None where an output does not vary)."""
-    trace = BatchTrace(state.trace, size)
+def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence,
+              debug: DebugInfo | None = None) -> tuple[list, list]:
+    """Outputs of the flat `function` and their mapped axes (None where an output does not vary).
+
+    `debug` names the function and its mapped arguments, for error messages.
+    """
+    trace = BatchTrace(state.trace, size, debug)
     inputs = [x if d is None else BatchTracer(trace, x, d) for x, d in zip(values, dims, strict=True)]
     before = state.trace
     state.trace = trace
@@ -92,9 +100,11 @@ def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence) -
 
 
 class BatchedProgram(NamedTuple):
-    """A program over a batch; `out_dims` are the mapped axes of its outputs."""
+    """A program over a batch; `out_dims` are the mapped axes of its outputs, `selected` its conditionals that became
+    selects."""
     closed: ClosedJaxpr
     out_dims: tuple
+    selected: list
 
 
 _batched: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -121,5 +131,6 @@ def batched_program(closed: ClosedJaxpr, size: int, dims: Sequence, mapped_out: 
 
         staged = stage(function, [with_dim(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)],
                        closed.jaxpr.debug)
-        memo[key] = BatchedProgram(staged.closed, tuple(found))
+        memo[key] = BatchedProgram(staged.closed, tuple(found), staged.selected)
+    keep_selected(memo[key].selected)
     return memo[key]

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 
 from calco.avals import trees
+from calco.ir import DebugInfo
 from calco.ops.structure import aval_of, move_dim, with_batch_dim
 from calco.transforms.arguments import argument_names, check_array, check_callable, function_name
 from calco.transforms.batching import vmap_flat
@@ -71,7 +72,8 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
             treedef.append(out_tree)
             return outs
 
-        outs, out_dims = vmap_flat(flat, size, values, dims)
+        mapped = tuple([name for name, dim in zip(names, dims) if dim is not None])
+        outs, out_dims = vmap_flat(flat, size, values, dims, DebugInfo(function_name(fun), mapped))
         wanted = trees.prefix_leaves(out_axes, treedef[0], "vmap out_axes")
         paths = trees.path_strings(treedef[0])
         outs = [_deliver(path, x, d, axis, size) for path, x, d, axis in zip(paths, outs, out_dims, wanted)]
