@@ -136,11 +136,12 @@ def plot_mistakes(images, labels, predicted, path: Path, most: int = 10) -> None
 # --- the account ----------------------------------------------------------------------------------
 
 def account(train_step, console: Console) -> None:
-    """What each trace of the training step took. The first in full, the others with less of the program."""
+    """What each trace of the training step took: the first in full, of the others what is different."""
     console.rule("what tracing took", style="dim")
-    color = console.is_terminal
-    for i, record in enumerate(calco.last_traces(train_step)):
-        print(calco.report.trace_text(record, color=color, jaxpr_lines=30 if i == 0 else 8), end="\n\n")
+    first, *others = calco.last_traces(train_step)
+    print(calco.report.trace_text(first, color=console.is_terminal, jaxpr_lines=30), end="\n\n")
+    for record in others:
+        print(calco.report.trace_text(record, earlier=first, color=console.is_terminal, jaxpr_lines=8), end="\n\n")
 
 
 def time_step(train_step, arguments, repeats: int = 100) -> float:

@@ -7,6 +7,7 @@ from calco.avals import ShapedArray, dtypes, trees
 from calco.ir import ClosedJaxpr, DebugInfo, Var
 from calco.ops.structure import convert_element_type
 from calco.tracing import Staged, enclosing, replay, stage
+from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array, function_name
 
 
@@ -27,6 +28,7 @@ class Branch:
 
         self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
         self.out_tree = found[0]
+        keep_selected(self.staged.selected)
 
     @property
     def label(self) -> str:

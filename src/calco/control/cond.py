@@ -22,7 +22,8 @@ from calco.ops.structure import (
     move_dim,
     zeros,
 )
-from calco.tracing import SelectedBranch, python_literal, recorder, replay, stage, user_frame
+from calco.tracing import SelectedBranch, enclosing, python_literal, replay, stage, user_frame
+from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_program
@@ -182,16 +183,14 @@ def _batch(size, args, dims, *, branches):
 
 def note_selected(primitive: str, branches: int, size: int) -> None:
     """Keep on the trace's record that a conditional became a select, and where."""
-    trace = recorder()
-    while trace is not None and trace.linearizes:
-        trace = trace.parent
-    if trace is not None and hasattr(trace, "selected"):
+    trace = enclosing()
+    if trace is not None:
         if trace.where is not None:
             code, lasti = trace.where
         else:
             frame = user_frame()
             code, lasti = frame.f_code, frame.f_lasti
-        trace.selected.append(SelectedBranch(primitive, branches, size, code, lasti))
+        keep_selected([SelectedBranch(primitive, branches, size, code, lasti)])
 
 
 def _oracle(index, *args, branches):

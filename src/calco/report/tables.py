@@ -40,8 +40,9 @@ def count_text(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "    ") -> list[str]:
-    """Rows as lines with aligned columns; those in `right` are flush right.
+def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "    ",
+            width: int = 116) -> list[str]:
+    """Rows as lines with aligned columns, cut to `width`; the columns in `right` are flush right.
 
     Examples
     --------
@@ -51,9 +52,10 @@ def aligned(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent:
     if not rows:
         return []
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [indent + "  ".join(cell.rjust(w) if i in right else cell.ljust(w)
-                               for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-            for row in rows]
+    lines = [indent + "  ".join(cell.rjust(w) if i in right else cell.ljust(w)
+                                for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+             for row in rows]
+    return [line if len(line) <= width else line[:width - 3] + "..." for line in lines]
 
 
 def folded(lines: Sequence[str], limit: int | None, *, indent: str = "") -> list[str]:

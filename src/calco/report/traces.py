@@ -15,12 +15,15 @@ _STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "com
 _TABLE_ROWS = 16
 
 
-def trace_text(record: TraceRecord, *, color: bool = False, jaxpr_lines: int | None = 24) -> str:
+def trace_text(record: TraceRecord, *, earlier: TraceRecord | None = None, color: bool = False,
+               jaxpr_lines: int | None = 24) -> str:
     """The account of one trace as text.
 
     Parameters
     ----------
     record : TraceRecord
+    earlier : TraceRecord, optional
+        Another trace of the same function: what is equal there is not said again.
     color : bool
         Whether headings are bold (ANSI escapes).
     jaxpr_lines : int or None
@@ -39,8 +42,11 @@ def trace_text(record: TraceRecord, *, color: bool = False, jaxpr_lines: int | N
       called with
     """
     lines = [_bold(_title(record), color)]
-    for heading, body in _sections(record, jaxpr_lines):
-        lines += [_bold(f"  {heading}", color), *body]
+    before = dict(_sections(earlier, jaxpr_lines)) if earlier is not None else {}
+    for heading, body in _sections(record, jaxpr_lines, earlier):
+        as_before = bool(body) and before.get(heading) == body
+        lines.append(_bold(f"  {heading}", color) + (" (as before)" if as_before else ""))
+        lines += [] if as_before else body
     return "\n".join(lines)
 
 
@@ -74,8 +80,8 @@ def show_traces(fun, file=None, *, jaxpr_lines: int | None = 24) -> None:
         file.write(f"{getattr(fun, '__name__', repr(fun))} has not been traced\n")
     color = bool(getattr(file, "isatty", lambda: False)())
     for i, record in enumerate(records):
-        gap = "\n" if i else ""
-        file.write(f"{gap}{trace_text(record, color=color, jaxpr_lines=jaxpr_lines)}\n")
+        text = trace_text(record, earlier=records[0] if i else None, color=color, jaxpr_lines=jaxpr_lines)
+        file.write(f"\n{text}\n" if i else f"{text}\n")
 
 
 # --- the parts ----------------------------------------------------------------------------------
@@ -85,9 +91,9 @@ def _title(record: TraceRecord) -> str:
     return f"trace of {record.function}" + (f" ({os.path.basename(file)}:{line})" if file else "")
 
 
-def _sections(record: TraceRecord, jaxpr_lines: int | None):
+def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord | None = None):
     """Headings and the lines under them; what is empty is left out, but for captures: none is news too."""
-    yield "called with", _argument_lines(record)
+    yield "called with", _argument_lines(record, earlier)
     total = sum(c.nbytes for c in record.captures)
     if record.captures:
         yield (f"took from outside, frozen: {count_text(len(record.captures), 'array')}, {size_text(total)}",
@@ -104,11 +110,19 @@ def _sections(record: TraceRecord, jaxpr_lines: int | None):
     yield "times", _time_lines(record)
 
 
-def _argument_lines(record: TraceRecord) -> list[str]:
+def _argument_lines(record: TraceRecord, earlier: TraceRecord | None) -> list[str]:
+    rows, known = _argument_rows(record), _argument_rows(earlier) if earlier is not None else []
+    changed = [row for row in rows if row not in known]
+    lines = folded(aligned(changed), _TABLE_ROWS, indent="    ")
+    if len(changed) < len(rows):
+        lines.append(f"    {count_text(len(rows) - len(changed), 'argument')} as before")
+    return lines or ["    nothing"]
+
+
+def _argument_rows(record: TraceRecord) -> list[tuple[str, str, str]]:
     unused = set(record.unused)
     rows = [(name, type_text(aval), "not used" if name in unused else "") for name, aval in record.arguments]
-    rows += [(name, f"static {value!r}", "") for name, value in record.statics]
-    return folded(aligned(rows), _TABLE_ROWS, indent="    ") or ["    nothing"]
+    return rows + [(name, f"static {value!r}", "") for name, value in record.statics]
 
 
 def _capture_lines(record: TraceRecord) -> list[str]:
@@ -164,8 +178,7 @@ def _place_cells(place: Place | None) -> Sequence[str]:
     """``file:line`` and the text of the line, cut to fit."""
     if place is None:
         return "", ""
-    text = place.text
-    return str(place), text if len(text) <= 72 else text[:69] + "..."
+    return str(place), place.text
 
 
 def _bold(text: str, color: bool) -> str:

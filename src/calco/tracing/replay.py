@@ -24,22 +24,34 @@ def enclosing() -> StagingTrace | None:
     return trace
 
 
+def keep_selected(selected) -> None:
+    """Put conditionals that became selects, in a program that is used here, on the enclosing trace's record."""
+    trace = enclosing()
+    if trace is not None:
+        trace.selected.extend([s for s in selected if s not in trace.selected])
+
+
 @contextmanager
 def places():
     """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from."""
-    trace = recorder()
-    if trace is None:
-        yield lambda eqn: None
-        return
-    before = trace.where
+    recording = []  # one that records tangents lets the one below record the rest
+    trace = state.trace
+    while trace is not None:
+        if isinstance(trace, StagingTrace):
+            recording.append((trace, trace.where))
+            if not trace.linearizes:
+                break
+        trace = trace.parent
 
     def set_place(eqn) -> None:
-        trace.where = before if eqn.code is None else (eqn.code, eqn.lasti)
+        for trace, before in recording:
+            trace.where = before if eqn.code is None else (eqn.code, eqn.lasti)
 
     try:
         yield set_place
     finally:
-        trace.where = before
+        for trace, before in recording:
+            trace.where = before
 
 
 def replay(jaxpr: Jaxpr, consts, args) -> list:

@@ -1,0 +1,110 @@
+"""The facts of a record that other transformations must not lose, and their words."""
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco import lax, report
+from calco.report import tables
+
+
+@calco.jit
+def root(x):
+    return lax.cond(x > 0, lambda v: jnp.sqrt(v), lambda v: 0.0, x)  # the cond
+
+
+@calco.jit
+def product(x):
+    y = jnp.sin(x)
+    return y * x
+
+
+ROWS = np.array([4.0, -4.0], np.float32)
+
+
+@pytest.mark.parametrize("function", [
+    lambda xs: calco.vmap(root)(xs),
+    lambda xs: calco.vmap(root)(xs + 1),  # the mapped program of `root` is remembered; the fact is not lost
+    calco.vmap(calco.grad(root)),
+    lambda xs: lax.cond(True, calco.vmap(root), lambda v: v, xs),
+    calco.jit(lambda xs: calco.jit(calco.vmap(root))(xs)),
+])
+def test_conditionals_that_became_selects_reach_the_outer_record(function):
+    record = calco.jit(function).trace(ROWS).record
+    selected, = record.selected
+    assert (selected.primitive, selected.branches, selected.size) == ("cond", 2, 2)
+    assert "# the cond" in selected.place.text
+
+
+def test_source_lines_survive_the_gradient_of_a_nested_jit():
+    closed = calco.make_jaxpr(calco.grad(product))(1.0)
+    printed = closed.pretty_print(source_info=True)
+    assert "jnp.sin" not in printed
+    inner = [e for e in closed.eqns if e.primitive.name == "jit"][0].params["jaxpr"]
+    lines = {e.primitive.name: calco.tracing.place_of(e.code, e.lasti).text for e in inner.eqns}
+    assert lines == {"sin": "y = jnp.sin(x)", "cos": "y = jnp.sin(x)", "mul": "return y * x"}
+
+
+def test_a_print_is_one_text():
+    @calco.jit
+    def f(x):
+        for i in range(2):
+            print("step", i)
+        return x
+
+    f(1.0)
+    record, = calco.last_traces(f)
+    assert [p.text for p in record.printed] == ["step 0\n", "step 1\n"]
+
+
+def test_the_account_of_a_trace():
+    weights = np.arange(3, dtype=np.float32)
+
+    @calco.jit
+    def total(x, y, unused):
+        print("hello")
+        return jnp.sum(x * weights) + y
+
+    for size in (3, 1):
+        total(np.ones(size, np.float32), 2.0, 1)
+    out = io.StringIO()
+    calco.show_traces(total, out)
+    first, second = out.getvalue().split("\n\n")
+    lines = [line.split("test_report.py")[0].strip() for line in first.splitlines()]
+    times = lines.index("times")
+    assert lines[:times] == [
+        "trace of total (", "called with",
+        "x       float32[3]", "y       float32[] weak", "unused  int32[] weak    not used",
+        "took from outside, frozen: 1 array, 12 B",
+        "closure weights of test_the_account_of_a_trace  float32[3]  12 B",
+        "printed while tracing, and only then", "hello",
+        "recorded 4 equations, from these lines", "4",
+        "the program",
+        "{ lambda a:f32[3]; b:f32[3] c:f32[] d:i32[]. let", "e:f32[3] = mul b a", "f:f32[] = reduce_sum[axes=(0,)] e",
+        "g:f32[] = convert_element_type[new_dtype=float32 weak_type=False] c", "h:f32[] = add f g", "in (h,) }"]
+    assert [line.split("  ")[0] for line in lines[times + 1:]] == [
+        "trace", "lower to StableHLO", "compile with XLA", "called so far"]
+    assert "2 arguments as before" in second
+    assert "took from outside, frozen: 1 array, 12 B (as before)" in second
+
+
+def test_nothing_to_show():
+    out = io.StringIO()
+    calco.show_traces(calco.jit(lambda x: x), out)
+    assert out.getvalue() == "<lambda> has not been traced\n"
+    with pytest.raises(TypeError, match="fun must be a function made by"):
+        calco.show_traces(len)
+
+
+def test_tables():
+    assert tables.folded(list("abcdefgh"), 4) == ["a", "b", "... 5 more lines ...", "h"]
+    assert tables.folded(list("abcd"), 4) == list("abcd")
+    assert [tables.size_text(n) for n in (0, 1023, 1024, 100 * 1024**2)] == ["0 B", "1023 B", "1.0 KiB", "100.0 MiB"]
+    assert [tables.time_text(s) for s in (2e-6, 0.0123, 0.45, 61)] == ["2.00 us", "12.3 ms", "450 ms", "61.0 s"]
+    long, = tables.aligned([("x" * 200,)])
+    assert len(long) == 116 and long.endswith("...")
+    assert "\033[1m" in report.trace_text(root.trace(1.0).record, color=True)
