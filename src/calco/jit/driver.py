@@ -255,7 +255,18 @@ def _caller(this: Jit) -> Callable:
 
     def jitted(*args, **kwargs):
         if not kwargs and state.trace is eager:
-            run = fast.get((thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args]))
+            # Written out for few arguments: a comprehension costs more than all the rest here.
+            n = len(args)
+            if n == 2:
+                x, y = args
+                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__,
+                       y.aval if y.__class__ is DeviceArray else y.__class__)
+            elif n == 1:
+                x = args[0]
+                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__)
+            else:
+                key = (thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])
+            run = fast.get(key)
             if run is not None:
                 return run(args)
         return generic(args, kwargs)

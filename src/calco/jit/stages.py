@@ -220,14 +220,22 @@ class Compiled:
         if self.consts or not self.all_kept or not self.single:
             return self.run
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
+        new = object.__new__
+        two = len(self.in_avals) == 2
 
         def short(args):
             try:
-                buffer = execute([x.buffer for x in args]).consume_with_handlers(handlers)[0]
+                if two:
+                    x, y = args
+                    buffers = execute([x.buffer, y.buffer]).consume_with_handlers(handlers)
+                else:
+                    buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
             except JaxlibError:
                 return run(args)  # it says which argument was deleted
             record.calls += 1
-            return DeviceArray(buffer, out)
+            result = new(DeviceArray)
+            result.buffer, result.aval = buffers[0], out
+            return result
 
         return short
 
