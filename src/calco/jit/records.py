@@ -121,6 +121,7 @@ class Listener:
     def __init__(self, stream):
         self._stream, self._thread = stream, threading.get_ident()
         self.heard: list[Printed] = []
+        self._ended = False
 
     @classmethod
     def current(cls) -> Listener:
@@ -128,7 +129,7 @@ class Listener:
         return cls(sys.stdout)
 
     def write(self, text: str):
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread and not self._ended:
             frame = user_frame()
             self._hear(text, place_of(frame.f_code, frame.f_lasti))
         return self._stream.write(text)
@@ -149,8 +150,11 @@ class Listener:
         return self
 
     def __exit__(self, *exc) -> None:
-        if sys.stdout is self:  # else somebody replaced it meanwhile, and it is theirs
-            sys.stdout = self._stream
+        self._ended = True
+        # Traces of several threads may overlap: whoever ends last takes away the listeners that have ended. What
+        # else was put in the place of a listener meanwhile is somebody's own.
+        while isinstance(sys.stdout, Listener) and sys.stdout._ended:
+            sys.stdout = sys.stdout._stream
 
 
 def is_concrete(consts) -> bool:

@@ -1,6 +1,7 @@
 """What makes two calls the same: tree structure, types, static values by type and value, options."""
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +83,18 @@ class StaticValue:
         return self._hash
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, StaticValue) and self._form == other._form and bool(self.value == other.value)
+        if not isinstance(other, StaticValue) or self._form != other._form:
+            return False
+        if self.value is other.value:
+            return True
+        equal = self.value == other.value
+        try:
+            return bool(equal)
+        except Exception as error:
+            raise ValueError(
+                f"Static arguments must be comparable: == of two values of argument {self.name} of type "
+                f"{type(self.value).__name__} gave a {type(equal).__name__}, which is neither true nor false. Define "
+                "__eq__ so that it returns a bool, or make the argument an array.") from error
 
     def changed(self) -> bool:
         """Whether the value's hash is another one now."""
@@ -96,13 +108,22 @@ class StaticValue:
 
 
 def _exact(value):
-    """What ``==`` does not tell apart: types, and the sign of zero."""
-    if isinstance(value, (tuple, frozenset)):
-        parts = value if isinstance(value, tuple) else sorted(value, key=repr)
-        return type(value), tuple([_exact(v) for v in parts])
-    if value.__class__ is float and value == 0:
-        return float, str(value)
-    return type(value)
+    """What ``==`` does not tell apart: types, and the sign of zero; inside tuples, sets and dataclasses too."""
+    cls = value.__class__
+    if cls in _PLAIN:
+        return cls
+    if isinstance(value, (float, complex, np.inexact)):
+        return (cls, str(value)) if value == 0 else cls
+    if isinstance(value, tuple):
+        return cls, tuple([_exact(v) for v in value])
+    if isinstance(value, frozenset):
+        return cls, frozenset([(_exact(v), v) for v in value])
+    if dataclasses.is_dataclass(value):
+        return cls, tuple([_exact(getattr(value, f.name, None)) for f in dataclasses.fields(value) if f.compare])
+    return cls
+
+
+_PLAIN = frozenset({int, bool, str, bytes, type(None)})
 
 
 class Arguments:
