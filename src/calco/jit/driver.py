@@ -9,6 +9,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
+from numpy import ndarray
+
 from calco.avals import options, trees
 from calco.control import call as nested_call
 from calco.core import eager_trace, state
@@ -16,7 +18,7 @@ from calco.engine import DeviceArray
 from calco.engine.trees import quick_flatten
 from calco.ir import DebugInfo
 from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
-from calco.jit.signature import Arguments, StaticValue, flatten_arguments, leaf_aval
+from calco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
 from calco.jit.stages import Compiled, Traced
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
@@ -24,6 +26,9 @@ from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
+
+
+_SHORT = {DeviceArray, ndarray, *PYTHON_NUMBERS}
 
 
 class CacheInfo(NamedTuple):
@@ -37,15 +42,17 @@ class CacheInfo(NamedTuple):
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled."""
     __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
-                 "fast", "quick", "records", "_locks", "_lock", "misses", "__weakref__")
+                 "fast", "flat", "quick", "records", "_locks", "_lock", "misses", "__weakref__")
 
     def __init__(self, function: Callable, arguments: Arguments, keep_unused: bool, inline: bool, compiler_options):
         self.function, self.name, self.arguments = function, function_name(function), arguments
         self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
         self.traced: dict[tuple, Traced] = {}
         self.compiled: dict[tuple, Compiled] = {}
-        # The same programs by keys that cost less: for positional arrays and numbers, and by XLA's own pytrees.
+        # The same programs by keys that cost less: for positional arrays of ours and numbers, for those and NumPy
+        # arrays, and by XLA's own pytrees.
         self.fast: dict[tuple, Callable] = {}
+        self.flat: dict[tuple, Compiled] = {}
         self.quick: dict[tuple, Compiled] = {}
         self.records: list[TraceRecord] = []
         self._locks: dict[tuple, threading.RLock] = {}
@@ -60,6 +67,13 @@ class Jit:
         now = options.thread.current
         if now.disable_jit:
             return self.function(*args, **kwargs)
+        if not kwargs and state.trace.eager:
+            known = self.flat.get((now, *[x.aval if x.__class__ is DeviceArray else
+                                          host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args]))
+            if known is not None:
+                if args and args[0].__class__ is DeviceArray:  # the types came as NumPy arrays before
+                    self._remember_short_way(now, args, (), known)
+                return known.run(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         if not state.trace.eager:
             leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
@@ -69,8 +83,6 @@ class Jit:
                  *statics)
         compiled = self.quick.get(quick)
         if compiled is not None:
-            if args and args[0].__class__ is DeviceArray and not kwargs:
-                self._remember_short_way(now, args, statics, compiled)
             return compiled.run(quick_leaves)
         leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
         compiled = self._compiled((now, treedef, *avals, *statics), treedef, avals, statics)
@@ -82,9 +94,13 @@ class Jit:
 
     def _remember_short_way(self, now, args, statics, compiled: Compiled) -> None:
         classes = {x.__class__ for x in args}
-        if not statics and not compiled.donates and classes <= {DeviceArray, *PYTHON_NUMBERS}:
-            self.fast[(now, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])] = (
-                compiled.short_way() if classes == {DeviceArray} else compiled.run)
+        if statics or compiled.donates or not classes <= _SHORT:
+            return
+        key = (now, *[x.aval if x.__class__ is DeviceArray else host_aval(x) if x.__class__ is ndarray else x.__class__
+                      for x in args])
+        self.flat[key] = compiled
+        if ndarray not in classes:
+            self.fast[key] = compiled.short_way() if classes == {DeviceArray} else compiled.run
 
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
@@ -187,7 +203,7 @@ class Jit:
 
     def clear(self) -> None:
         with self._lock:
-            for memo in (self.traced, self.compiled, self.fast, self.quick, self._locks):
+            for memo in (self.traced, self.compiled, self.fast, self.flat, self.quick, self._locks):
                 memo.clear()
             self.records.clear()
             self.misses = 0

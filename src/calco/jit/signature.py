@@ -244,6 +244,19 @@ _ALWAYS = frozenset(dtypes.as_dtype(n) for n in ("float32", "int32", "bool", "ui
     dtypes.float0}
 
 
+_host_avals: dict[tuple, ShapedArray] = {}
+
+
+def host_aval(x: np.ndarray) -> ShapedArray:
+    """The type that a NumPy array has as an argument."""
+    found = _host_avals.get((x.shape, x.dtype))
+    if found is not None:
+        return found
+    if x.dtype in _ALWAYS:
+        return _host_avals.setdefault((x.shape, x.dtype), shaped(x.shape, x.dtype))
+    return shaped(x.shape, dtypes.canonicalize(x.dtype))
+
+
 def leaf_aval(x) -> ShapedArray | None:
     """The type of an argument leaf, or None if it is not an array, a number or a `ShapeDtypeStruct`."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
@@ -251,7 +264,7 @@ def leaf_aval(x) -> ShapedArray | None:
     if x.__class__ in PYTHON_NUMBERS:
         return python_aval(x.__class__)
     if isinstance(x, (np.ndarray, np.generic)):
-        return shaped(x.shape, x.dtype) if x.dtype in _ALWAYS else shaped(x.shape, dtypes.canonicalize(x.dtype))
+        return host_aval(x)
     if isinstance(x, ShapeDtypeStruct):
         return shaped(x.shape, dtypes.canonicalize(x.dtype), x.weak_type)
     if isinstance(x, ShapedArray):
