@@ -8,7 +8,7 @@ import numpy as np
 from calco.avals import dtypes
 from calco.numpy import indexing
 from calco.numpy.creation import asarray
-from calco.numpy.indexing import INT, NEW, SLICE, Plan, geometry, in_bounds, index_matrix, parse, parse_mode
+from calco.numpy.indexing import INT, NEW, SLICE, Plan, geometry, in_bounds, index_matrix, parse_mode, plan_of
 from calco.ops import arithmetic, gather, scatter, shapes, slicing, structure
 from calco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from calco.ops.structure import aval_of
@@ -99,7 +99,7 @@ class IndexedUpdate:
 
     def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None, wrap_negative_indices=True):
         """``x[index] = func(x[index])``, elementwise; repeated indices apply `func` repeatedly."""
-        plan, arrays = parse(self.array.shape, self.index, bool(wrap_negative_indices))
+        plan, arrays = plan_of(self.array.shape, self.index, bool(wrap_negative_indices))
         mode = _write_mode(mode)
         _check_sizes(plan)
         if not geometry(plan).columns:
@@ -112,7 +112,7 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
     """``x.at[index].operation(values)``; `flags` are (indices_are_sorted, unique_indices)."""
     values = _values(values)
     aval, given = aval_of(x), aval_of(values)
-    plan, arrays = parse(aval.shape, index, wrap_negative)
+    plan, arrays = plan_of(aval.shape, index, wrap_negative)
     mode = _write_mode(mode)
     _check_sizes(plan)
     if dtypes.promote((aval.dtype, aval.weak_type), (given.dtype, given.weak_type))[0] != aval.dtype:

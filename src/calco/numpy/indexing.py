@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calco.avals import dtypes
+from calco.avals import ShapedArray, dtypes
 from calco.core import Array, Tracer, eager_trace, errors, state
 from calco.engine import DeviceArray
 from calco.ops import arithmetic, comparison, selection, shapes, slicing, structure
 from calco.ops import gather as gathering
 from calco.ops.gather import GatherDimensionNumbers, GatherScatterMode
 from calco.ops.structure import aval_of
-from calco.tracing import StagingTrace, composite
+from calco.tracing import StagedTracer, StagingTrace, composite
 
 __all__ = ["Plan", "parse", "read"]
 INT, SLICE, NEW, ARRAY = "int", "slice", "new", "array"
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A static index: a strided window, then what happens to its dimensions."""
+    """A static index: a strided window (perhaps the whole array), then what happens to its dimensions."""
     whole: bool
     start: tuple
     limit: tuple
@@ -61,11 +61,6 @@ class Window(NamedTuple):
     reverse: tuple
     squeeze: tuple
     new: tuple
-
-    @property
-    def steps(self) -> int:
-        """How many operations it takes."""
-        return (not self.whole) + bool(self.reverse) + bool(self.squeeze) + bool(self.new)
 
 
 # --- parsing ----------------------------------------------------------------------------------
@@ -227,12 +222,15 @@ def _slice_item(entry: builtins.slice, size: int) -> tuple[int, int, int]:
 
 # --- static indices -----------------------------------------------------------------------------
 
-_windows: dict[tuple, Window] = {}
+_static: dict[tuple, tuple[Window, tuple]] = {}
 
 
-def static_window(shape: tuple[int, ...], index) -> Window | None:
-    """The window of an index made of ints, slices, None and Ellipsis only; None for any other."""
-    key: list = [shape]
+_static_plans: dict[tuple, Plan] = {}
+
+
+def static_key(first, index) -> tuple | None:
+    """A key for an index made of ints, slices, None and Ellipsis only, after `first`; None for any other."""
+    key: list = [first]
     for entry in index if isinstance(index, tuple) else (index,):
         cls = entry.__class__
         if cls is int or entry is None or entry is Ellipsis:
@@ -244,13 +242,22 @@ def static_window(shape: tuple[int, ...], index) -> Window | None:
             key.append((entry.start, entry.stop, entry.step))
         else:
             return None
-    found = _windows.get(key := tuple(key))
-    if found is None:
-        found = window(parse(shape, index)[0])
-        if len(_windows) >= _LIMIT:
-            _windows.clear()
-        _windows[key] = found
-    return found
+    return tuple(key)
+
+
+def _remember(cache: dict, key, value):
+    if len(cache) >= _LIMIT:
+        cache.clear()
+    cache[key] = value
+    return value
+
+
+def plan_of(shape: tuple[int, ...], index, wrap_negative: bool) -> tuple[Plan, list]:
+    """`parse`, remembered for static indices."""
+    key = static_key((shape, wrap_negative), index)
+    if key is None:
+        return parse(shape, index, wrap_negative)
+    return _static_plans.get(key) or _remember(_static_plans, key, parse(shape, index, wrap_negative)[0]), []
 
 
 @lru_cache(_LIMIT)
@@ -299,25 +306,48 @@ def recording() -> bool:
     return False
 
 
-def read_window(x, w: Window):
+def steps_of(aval: ShapedArray, w: Window) -> tuple:
+    """The operations that read `w` from an array of type `aval`: ``(primitive, params, result type)`` each."""
+    steps = []
+    if not w.whole:
+        steps.append((slicing.slice_p, dict(start_indices=w.start, limit_indices=w.limit, strides=w.strides)))
+    if w.reverse:
+        steps.append((shapes.rev_p, dict(dimensions=w.reverse)))
+    if w.squeeze:
+        steps.append((shapes.squeeze_p, dict(dimensions=w.squeeze)))
+    if w.new:
+        sizes = iter([n for dim, n in enumerate(w.sizes) if dim not in w.squeeze])
+        rank = len(w.sizes) - len(w.squeeze) + len(w.new)
+        shape = tuple([1 if i in w.new else next(sizes) for i in range(rank)])
+        kept = tuple([i for i in range(rank) if i not in w.new])
+        steps.append((structure.broadcast_in_dim_p, dict(shape=shape, broadcast_dimensions=kept)))
+    typed = []
+    for primitive, params in steps:
+        aval = primitive.type_of((aval,), params)
+        typed.append((primitive, params, aval))
+    return tuple(typed)
+
+
+def read_window(x, w: Window, steps: tuple):
     """`x` at a static index."""
-    if state.trace is not eager_trace() or x.__class__ is not DeviceArray:
-        if w.whole or w.strides is not None or recording():
-            return _apply_window(x, w)
+    trace = state.trace
+    if x.__class__ is StagedTracer and x.trace is trace:
+        for primitive, params, aval in steps:
+            x = trace.record(primitive, [x], params, aval)
+        return x
+    if not steps:
+        return x
+    dynamic = not w.whole and w.strides is None
+    if trace is eager_trace() and x.__class__ is DeviceArray:
+        # The places are data here: a loop over x[i] compiles one program.
+        return _read_at(x, np.array(w.start, np.int32), w._replace(start=(), limit=())) if dynamic \
+            else _read_static(x, w)
+    if dynamic and not recording():
         starts = [np.int32(s) for s in w.start]
         return _rearrange(slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=w.sizes), w)
-    if not w.steps:
-        return x
-    if w.whole or w.strides is not None:
-        return _read_static(x, w)
-    # The places are data here: a loop over x[i] compiles one program.
-    return _read_at(x, np.array(w.start, np.int32), w._replace(start=(), limit=()))
-
-
-def _apply_window(x, w: Window):
-    if not w.whole:
-        x = slicing.slice(x, w.start, w.limit, w.strides)
-    return _rearrange(x, w) if w.reverse or w.squeeze or w.new else x
+    for primitive, params, _ in steps:
+        x = primitive.bind(x, **params)
+    return x
 
 
 def _rearrange(x, w: Window):
@@ -330,7 +360,9 @@ def _rearrange(x, w: Window):
 
 @composite(static=("w",))
 def _read_static(x, w):
-    return _apply_window(x, w)
+    for primitive, params, _ in steps_of(aval_of(x), w):
+        x = primitive.bind(x, **params)
+    return x
 
 
 @composite(static=("w",))
@@ -503,10 +535,11 @@ def read(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = Fal
          wrap_negative_indices: bool = True):
     """``x[index]``, with what happens out of bounds and promises about the indices."""
     mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else parse_mode(mode)
-    plan, arrays = parse(aval_of(x).shape, index, bool(wrap_negative_indices))
+    plan, arrays = plan_of(aval_of(x).shape, index, bool(wrap_negative_indices))
     fills = mode is GatherScatterMode.FILL_OR_DROP
     if not arrays and (not fills or in_bounds(plan)):
-        return read_window(x, window(plan))
+        w = window(plan)
+        return read_window(x, w, steps_of(aval_of(x), w))
     if not fills and not any(plan.shapes):
         return _read_dynamic(x, *arrays, plan=plan)
     if 0 not in geometry(plan).layout:
@@ -545,7 +578,11 @@ def parse_mode(mode) -> GatherScatterMode:
 
 def getitem(self, index):
     """``self[index]``: basic and advanced indexing by NumPy's rules. Out of bounds reads the nearest element."""
-    found = static_window(self.aval.shape, index)
-    if found is not None:
-        return read_window(self, found)
+    key = static_key(self.aval, index)
+    if key is not None:
+        found = _static.get(key)
+        if found is None:
+            w = window(parse(self.aval.shape, index)[0])
+            found = _remember(_static, key, (w, steps_of(self.aval, w)))
+        return read_window(self, *found)
     return read(self, index)

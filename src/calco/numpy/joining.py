@@ -49,14 +49,12 @@ def concatenate(arrays, axis: int | None = 0, dtype=None) -> Array:
     arrays = _sequence("concatenate", arrays)
     if axis is not None:
         avals = [aval_of(a) for a in arrays]
-        for aval in avals:
-            if not aval.ndim:
-                raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+        if len({aval.ndim for aval in avals}) > 1:
+            raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
+                            f"{', '.join(str(a.shape) for a in avals)}.")
+        if not avals[0].ndim:
+            raise ValueError("Zero-dimensional arrays cannot be concatenated.")
         axis = canonical_axis(axis, avals[0].ndim)
-        for aval in avals[1:]:
-            if aval.ndim != avals[0].ndim:
-                raise TypeError("Cannot concatenate arrays with different numbers of dimensions: got "
-                                f"{', '.join(str(a.shape) for a in avals)}.")
     return _concatenate(*arrays, axis=axis, dtype=_dtype(dtype))
 
 
@@ -277,10 +275,10 @@ def _split(name: str, ary, sections, axis: int, uneven: bool) -> list:
     axis = canonical_axis(axis, aval.ndim)
     size = aval.shape[axis]
     if isinstance(sections, (list, tuple)) or (isinstance(sections, (np.ndarray, Array)) and sections.ndim):
-        sections = [operator.index(i) for i in sections]
-        cuts = [0, *sections, size]
+        places = [operator.index(i) for i in sections]
+        cuts = [0, *[max(min(i + size if i < 0 else i, size), 0) for i in places], size]
         if cuts != sorted(cuts):
-            raise ValueError(f"{name}: indices {sections} must be increasing, not negative, and at most {size}")
+            raise ValueError(f"{name}: the places to cut at must be increasing, got {places}")
     else:
         count = operator.index(sections)
         if count <= 0:

@@ -6,8 +6,8 @@ import operator
 
 import numpy as np
 
-from calco.avals import dtypes
-from calco.core import Array, Tracer
+from calco.avals import ShapedArray, dtypes
+from calco.core import Array, Tracer, state
 from calco.numpy.promotion import (
     broadcast_to_shape,
     canonical_axes,
@@ -21,7 +21,7 @@ from calco.numpy.promotion import (
 )
 from calco.ops import arithmetic, comparison, selection, shapes, slicing, structure
 from calco.ops.structure import aval_of
-from calco.tracing import composite
+from calco.tracing import StagedTracer, composite
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "expand_dims",
@@ -57,16 +57,35 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
     >>> jnp.reshape(jnp.arange(6), (2, -1)).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
+    recorded = a.__class__ is StagedTracer and a.trace is state.trace and order == "C" and _plain(shape)
+    if recorded:
+        found = _reshapes.get((a.aval, shape))
+        if found is not None:
+            return a.trace.record(structure.reshape_p, [a], *found)
     aval = typed("reshape", a)
     refuse("reshape", out_sharding=out_sharding)
-    shape = _sizes(aval, shape)
+    given, shape = shape, _sizes(aval, shape)
     if order == "C":
-        return to_array(a) if shape == aval.shape else structure.reshape(a, shape)
+        if shape == aval.shape:
+            return to_array(a)
+        if recorded:
+            params = dict(new_sizes=shape, dimensions=None)
+            _reshapes[aval, given] = params, structure.reshape_p.type_of((aval,), params)
+        return structure.reshape(a, shape)
     if order == "F":
         return _reshape_fortran(a, shape=shape)
     if order == "A":
         raise NotImplementedError("reshape: order='A' depends on the layout in memory, which arrays do not have")
     raise ValueError(f"reshape: order={order!r}: expected 'C' or 'F'")
+
+
+# (type, shape as given) -> (params, result type), for recording without checking again.
+_reshapes: dict[tuple, tuple] = {}
+
+
+def _plain(shape) -> bool:
+    """Whether `shape` is a tuple of plain ints (True and 2.0 would be found under the same key)."""
+    return shape.__class__ is tuple and all([n.__class__ is int for n in shape])
 
 
 @composite(static=("shape",))
@@ -171,6 +190,13 @@ def transpose(a, axes=None) -> Array:
     >>> jnp.transpose(jnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
+    if axes is None and a.__class__ is StagedTracer and a.trace is state.trace:
+        found = _reversals.get(a.aval)
+        if found is not None:
+            return a.trace.record(structure.transpose_p, [a], *found)
+        if a.aval.ndim > 1:
+            params = dict(permutation=tuple(range(a.aval.ndim))[::-1])
+            _reversals[a.aval] = params, structure.transpose_p.type_of((a.aval,), params)
     aval = typed("transpose", a)
     if axes is None:
         order = tuple(range(aval.ndim))[::-1]
@@ -179,6 +205,9 @@ def transpose(a, axes=None) -> Array:
         if sorted(order) != list(range(aval.ndim)):
             raise TypeError(f"transpose: axes={axes} must be a permutation of the {aval.ndim} dimensions")
     return structure.transpose(to_array(a), order)
+
+
+_reversals: dict[ShapedArray, tuple] = {}
 
 
 def permute_dims(a, /, axes) -> Array:

@@ -10,14 +10,14 @@ from calco.core import Array, Tracer
 from calco.numpy import manipulation
 from calco.numpy.creation import asarray
 from calco.numpy.parts import round as rounded
-from calco.numpy.promotion import check, to_array, typed
+from calco.numpy.promotion import check, to_array, to_dtype, typed
 from calco.numpy.ranges import linspace
 from calco.numpy.reductions import max as largest
 from calco.numpy.reductions import mean
 from calco.numpy.reductions import min as smallest
 from calco.numpy.statistics import median
 from calco.ops import arithmetic, shapes, slicing, structure
-from calco.ops.structure import aval_of
+from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import composite
 
 __all__ = ["pad"]
@@ -74,6 +74,9 @@ def pad(array, pad_width, mode: str | Callable = "constant", **kwargs) -> Array:
             if not size and before + after:
                 raise ValueError(f"Cannot apply {mode!r} padding to empty axis")
     if mode in ("constant", "empty"):
+        value = kwargs.get("constant_values", 0)
+        if value.__class__ in PYTHON_NUMBERS and not aval.weak_type:
+            return slicing.pad(array, to_dtype(value, aval.dtype), [(a, b, 0) for a, b in widths])
         return _pad_constant(array, _ends(kwargs.get("constant_values", 0), aval.ndim, "constant_values"),
                              widths=widths)
     if mode == "linear_ramp":
@@ -104,6 +107,8 @@ def _widths(pad_width, ndim: int) -> tuple[tuple[int, int], ...]:
 
 def _pairs(value, ndim: int, name: str) -> tuple[tuple[int, int], ...]:
     """An int, a pair, or one of each for every dimension, as pairs of ints."""
+    if value.__class__ is int:
+        return ((value, value),) * ndim
     value = np.asarray(value)
     if value.dtype.kind not in "iu" and value.size:
         raise TypeError(f"`{name}` must be of integral type.")

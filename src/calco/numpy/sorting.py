@@ -549,4 +549,4 @@ def _choose(a, *choices, mode):
     result = broadcast_to_shape(choices[0], shape)
     for k, choice in enumerate(choices[1:], 1):
         result = selection.select_n(comparison.eq(a, k), result, broadcast_to_shape(choice, shape))
-    return to_array(result)
+    return structure.convert_element_type(result, aval_of(result).dtype)

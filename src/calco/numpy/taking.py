@@ -6,7 +6,7 @@ import operator
 import numpy as np
 
 from calco.avals import dtypes
-from calco.core import Array
+from calco.core import Array, eager_trace, interpreting
 from calco.numpy import at, indexing, manipulation
 from calco.numpy.creation import asarray
 from calco.numpy.promotion import (
@@ -192,7 +192,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True) -> Array:
     inplace : bool
         Must be False: arrays are immutable.
     mode : {"clip", "wrap"}, optional
-        What happens to places out of bounds; by default nothing is written.
+        Whether a place out of bounds stands for the nearest one (the default) or for the one modulo the size.
 
     Examples
     --------
@@ -209,11 +209,11 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True) -> Array:
     if values.size != index.size:
         values = manipulation.resize(values, (index.size,))
     if mode == "wrap":
-        index, mode = _modulo(index, size=aval.size), None
+        index = _modulo(index, size=aval.size)
     elif mode not in (None, "clip"):
         raise NotImplementedError(f"jnp.put: mode={mode!r} is not supported; expected None, 'clip' or 'wrap'")
     flat = structure.reshape(a, (aval.size,))
-    return structure.reshape(at.update("set", flat, index, values, mode=mode), aval.shape)
+    return structure.reshape(at.update("set", flat, index, values, mode="clip"), aval.shape)
 
 
 # --- arrays of places ---------------------------------------------------------------------------------
@@ -321,7 +321,8 @@ def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None) -> t
     >>> [i.tolist() for i in jnp.mask_indices(2, jnp.triu, 1)]
     [[0], [1]]
     """
-    found = np.nonzero(np.asarray(mask_func(asarray(np.ones((n, n), np.int32)), k)))
+    with interpreting(eager_trace()):  # static, whatever is being traced
+        found = np.nonzero(np.asarray(mask_func(asarray(np.ones((n, n), np.int32)), k)))
     if size is not None:
         found = [np.concatenate([i[:size], np.zeros(max(size - len(i), 0), i.dtype)]) for i in found]
     return tuple(asarray(i) for i in found)

@@ -1,0 +1,103 @@
+"""Properties of the functions that rearrange, sort and search: laws, derivatives, and what they compile."""
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco.numpy import (
+    casting,
+    joining,
+    manipulation,
+    padding,
+    repetition,
+    sets,
+    sorting,
+    taking,
+)
+
+ROOMS = (casting, joining, manipulation, padding, repetition, sets, sorting, taking)
+X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__)
+def test_every_public_function_is_documented_and_reachable(room):
+    for name in room.__all__:
+        function = getattr(room, name)
+        assert getattr(jnp, name) is function
+        assert ">>>" in inspect.getdoc(function), name
+
+
+def test_traced_functions_keep_no_python_values():
+    """The same call twice in one program records the same equations, replayed."""
+    once = calco.make_jaxpr(lambda x: jnp.pad(x, 1, "reflect"))(X)
+    twice = calco.make_jaxpr(lambda x: (jnp.pad(x, 1, "reflect"), jnp.pad(x, 1, "reflect")))(X)
+    assert len(twice.jaxpr.eqns) == 2 * len(once.jaxpr.eqns)
+
+
+def test_borders_are_made_of_slices_not_gathers():
+    for mode in ("edge", "reflect", "symmetric", "wrap"):
+        assert "gather" not in str(calco.make_jaxpr(lambda x, mode=mode: jnp.pad(x, 2, mode))(X))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: jnp.concatenate([x, 2 * x], axis=1), lambda x: jnp.stack([x, x]), lambda x: jnp.pad(x, 1, "reflect"),
+    lambda x: jnp.pad(x, ((0, 2), (1, 0)), "edge"), lambda x: jnp.tile(x, (2, 1)), lambda x: jnp.repeat(x, 2, axis=1),
+    lambda x: jnp.roll(x, 2, 1), lambda x: jnp.rot90(x), lambda x: jnp.flip(x, 1),
+    lambda x: jnp.reshape(x, (2, 6), order="F"),
+    lambda x: jnp.take(x, np.array([1, 1, 0]), axis=0), lambda x: jnp.take_along_axis(x, np.array([[0], [3], [0]]), 1),
+    lambda x: jnp.sort(x, axis=1), lambda x: jnp.insert(x, 1, 0.0, axis=0), lambda x: jnp.delete(x, 1, axis=1)])
+def test_gradients_of_rearrangements(function):
+    """Rearrangements are linear (sorting piecewise): <J v, w> = <v, J^T w>, and J v = f(x + v) - f(x) for small v."""
+    v = 1e-3 * np.random.default_rng(2).normal(size=X.shape).astype(np.float32)
+
+    def check(x, v):
+        out, tangent = calco.jvp(function, (x,), (v,))
+        w = jnp.cos(jnp.arange(out.size, dtype="float32")).reshape(out.shape)
+        (cotangent,) = calco.vjp(function, x)[1](w)
+        return (tangent * w).sum(), (cotangent * v).sum(), tangent, function(x + v) - out
+
+    left, right, tangent, difference = calco.jit(check)(X, v)
+    np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(tangent), np.asarray(difference), atol=2e-6)
+
+
+def test_searchsorted_methods_agree():
+    rng = np.random.default_rng(3)
+    a = np.sort(rng.integers(0, 9, 17)).astype(np.float32)
+    a[-2:] = np.nan
+    v = np.append(rng.integers(-2, 11, 40), [np.nan] * 2).astype(np.float32)
+    methods = ("scan", "scan_unrolled", "sort", "compare_all")
+    for side in ("left", "right"):
+        found = calco.jit(lambda a, v, side=side: [jnp.searchsorted(a, v, side, method=m) for m in methods])(a, v)
+        for one in found:
+            assert one.tolist() == np.searchsorted(a, v, side).tolist()
+
+
+def test_partition_law():
+    found = calco.jit(lambda x: [jnp.partition(x, k, axis=1) for k in range(4)])(X)
+    for k, part in enumerate(np.asarray(p) for p in found):
+        ordered = np.sort(X, axis=1)
+        np.testing.assert_array_equal(part[:, k], ordered[:, k])
+        assert (part[:, :k] <= ordered[:, k:k + 1]).all() and (part[:, k:] >= ordered[:, k:k + 1]).all()
+
+
+def test_a_size_makes_results_static():
+    x = np.array([0, 3, 0, 3, 5])
+    places, distinct, both = calco.jit(lambda x: (jnp.nonzero(x, size=2)[0], jnp.unique(x, size=4, fill_value=-1),
+                                                  jnp.intersect1d(x, x[:2], size=3, fill_value=9)))(x)
+    assert places.tolist() == [1, 3] and distinct.tolist() == [0, 3, 5, -1] and both.tolist() == [0, 3, 9]
+
+
+def test_messages_name_the_remedy():
+    with pytest.raises(calco.errors.ConcretizationTypeError, match="size"):
+        calco.make_jaxpr(jnp.nonzero)(X)
+    with pytest.raises(ValueError, match="inplace=False"):
+        jnp.put(X, 0, 1)
+    with pytest.raises(TypeError, match=r"cannot reshape array of shape \(3, 4\) \(size 12\) into shape \(5,\)"):
+        jnp.reshape(X, 5)
+    with pytest.raises(NotImplementedError, match="constant"):
+        jnp.pad(X, 1, "none")
