@@ -108,7 +108,7 @@ def plot_losses(losses: np.ndarray, steps_per_epoch: int, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     axes.semilogy(epochs, losses, color="#9db8d9", linewidth=0.8, label="each batch")
     axes.semilogy(epochs[steps_per_epoch - 1:], np.convolve(losses, window, "valid"), color="#1f4e8c", linewidth=1.8,
-                  label="mean of the last epoch")
+                  label="mean over an epoch")
     axes.set(xlabel="epoch", ylabel="cross entropy", title="Training loss, handwritten digits")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
@@ -123,9 +123,10 @@ def plot_mistakes(images, labels, predicted, path: Path, most: int = 10) -> None
     rows = max(-(-len(shown) // columns), 1)
     figure, grid = plt.subplots(rows, columns, figsize=(1.6 * columns + 0.4, 2.0 * rows + 0.6), squeeze=False,
                                 layout="constrained")
-    for axes in grid.flat:
+    for axes in grid.flat[len(shown):]:
         axes.axis("off")
     for axes, i in zip(grid.flat, shown):
+        axes.set(xticks=[], yticks=[])
         axes.imshow(images[i].reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
         axes.set_title(f"read {predicted[i]}, is {labels[i]}", fontsize=10)
     figure.suptitle(f"{len(wrong)} of {len(labels)} test images misread", fontsize=12)

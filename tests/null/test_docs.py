@@ -1,0 +1,114 @@
+"""The documents say what happens: their code runs, and the output printed under it is the real one.
+
+A ```python block is run; all blocks of a document share one namespace. A ```text block right after it is what it
+prints (durations are not compared). A first line like ``# energy.py`` names the file that source lines refer to.
+A ```python block that ends with ``# raises NameOfError`` on its last line has to raise that.
+"""
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md"]
+ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "jit", "report", "numpy",
+         "lax"]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DURATION = re.compile(r" *\b\d[\d.,]* (us|ms|s)\b")
+
+
+class Block:
+    """A fenced block: its language, its text, the line it starts at, and whether it follows another at once."""
+
+    def __init__(self, match: re.Match, document: str, follows: bool):
+        self.language, self.text = match.groups()
+        self.line = document.count("\n", 0, match.start()) + 1
+        self.follows = follows
+
+
+def blocks(document: str) -> list[Block]:
+    found, end = [], -1
+    for match in _BLOCK.finditer(document):
+        found.append(Block(match, document, end >= 0 and not document[end:match.start()].strip()))
+        end = match.end()
+    return found
+
+
+def run(code: str, scope: dict, default: str) -> str:
+    """What `code` prints. Its lines can be looked up, as those of a file."""
+    named = re.match(r"# ([\w/]+\.py)\n", code)
+    name = named.group(1) if named else default
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    raises = re.search(r"# raises (\w+)\n\Z", code)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        if raises is None:
+            exec(compile(code, name, "exec"), scope)
+        else:
+            with pytest.raises(Exception) as caught:
+                exec(compile(code, name, "exec"), scope)
+            assert type(caught.value).__name__ == raises.group(1), f"{name}: {caught.value!r}"
+            print(f"{raises.group(1)}: {caught.value}")
+    return out.getvalue()
+
+
+def comparable(text: str) -> list[str]:
+    return [_DURATION.sub(" DURATION", line).rstrip() for line in text.strip("\n").splitlines()]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+def test_code_runs_and_prints_what_is_said(path):
+    scope: dict = {"__name__": "document"}
+    document = (ROOT / path).read_text(encoding="utf-8")
+    printed = None
+    for block in blocks(document):
+        if block.language == "python":
+            printed = run(block.text, scope, f"{path} line {block.line}")
+        elif block.language == "text" and block.follows and printed is not None:
+            assert comparable(block.text) == comparable(printed), f"{path} line {block.line}; it printed:\n{printed}"
+            printed = None
+
+
+def test_a_wrong_output_is_noticed():
+    assert comparable("trace   1.2 ms\n") == comparable("trace  35 ms")
+    assert comparable("3 calls") != comparable("4 calls")
+    assert run("# some.py\nprint(1)\n", {}, "") == "1\n"
+    assert run("[][0]  # raises IndexError\n", {}, "") == "IndexError: list index out of range\n"
+    first, second = blocks("```python\nx\n```\n\n```text\ny\n```\n")
+    assert (first.language, second.text, second.line, first.follows, second.follows) == ("python", "y\n", 5, False, True)
+
+
+@pytest.mark.parametrize("path", sorted({p.relative_to(ROOT).as_posix() for p in (
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/calco/**/*.md"))}))
+def test_links_lead_somewhere(path):
+    document = (ROOT / path).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document):
+        if not link.startswith("http"):
+            assert (ROOT / path).parent.joinpath(link).exists(), f"{path}: {link}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_each_room_says_what_it_promises(room):
+    text = (ROOT / "src" / "calco" / room / "README.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {room}: ")
+    assert text.count("\n") <= 80
+    named = set(re.findall(r"`(\w+\.py)`", text))
+    here = {p.name for p in (ROOT / "src" / "calco" / room).glob("*.py")}
+    assert named <= here | {p.name for p in ROOT.rglob("*.py")}, named - here
+
+
+def test_documents_stay_readable():
+    for path in (*DOCUMENTS, "CONTRIBUTING.md"):
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 400, path
+
+
+def test_nothing_names_where_it_was_made():
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.md"), *ROOT.glob("examples/*.py")):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"/(home|work|root|Users|tmp)/", text), path
