@@ -68,7 +68,8 @@ _PRODUCTS = [*_reductions("reduce_prod", [F32, *NUMBERS], True),
                   differentiable=True, name="reduce_prod with zeros"),
              Case("reduce_prod", (values((2, 3), C64),), {"axes": (0, 1)}, differentiable=True, tolerance=1e-5)]
 _SUMS = _reductions("reduce_sum", [F32, *NUMBERS], True)
-_LOGIC = [row for name in ("reduce_and", "reduce_or", "reduce_xor") for row in _reductions(name, [BOOL, I8, I32, U32], False)]
+_LOGIC = [row for name in ("reduce_and", "reduce_or", "reduce_xor")
+          for row in _reductions(name, [BOOL, I8, I32, U32], False)]
 _POSITIONS = [row for name in ("argmax", "argmin") for row in [
     *[Case(name, (values((3, 4), dtype),), {"axes": (1,), "index_dtype": I32}) for dtype in (F32, *ORDERED, BOOL)],
     Case(name, (SPECIAL,), {"axes": (1,), "index_dtype": I32}, name=f"{name} with nan, inf and ties"),
@@ -188,7 +189,8 @@ def _sort(*xs, dimension=0, is_stable=True, num_keys=1, **more) -> Case:
 
 
 _ORDER = [
-    _sort(values((4, 3)), differentiable=True), _sort(values((3, 4)), dimension=1, is_stable=False, differentiable=True),
+    _sort(values((4, 3)), differentiable=True),
+    _sort(values((3, 4)), dimension=1, is_stable=False, differentiable=True),
     *[_sort(values((5,), dtype)) for dtype in (*ORDERED, BOOL, C64)],
     _sort(SPECIAL, dimension=1, name="sort of nan, inf and zeros"),
     _sort(np.array([2, 1, 2, 1, 2], I32), np.arange(5, dtype=I32), name="sort of ties"),

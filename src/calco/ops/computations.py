@@ -456,7 +456,7 @@ def reduce_window(operand, init_value, computation: Callable, window_dimensions:
     operand : array or pytree of arrays
         Of one shape.
     init_value : scalar or pytree of scalars
-        Of the dtypes of the operands; it also fills the padding.
+        Of the dtypes of the operands; the identity of `computation`, as which the padding counts.
     computation : callable
         ``(left, right) -> combined`` on scalars; as in `reduce`.
     window_dimensions : sequence of int

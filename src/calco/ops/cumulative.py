@@ -9,14 +9,15 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from calco.core import Linear, Primitive, Zero
 from calco.ops.arithmetic import abs, add, max, min, mul, neg, sub
+from calco.ops.bitwise import bitwise_or
 from calco.ops.comparison import eq
 from calco.ops.exponential import exp, log1p
 from calco.ops.families import add_tangents
 from calco.ops.reductions import full_like, highest, lexicographic, lowest, one, zero
 from calco.ops.selection import select
 from calco.ops.shapes import concatenate, rev
-from calco.ops.slicing import slice_in_dim
-from calco.ops.structure import NOT_LINEAR, aval_of, expand_dims, linear_jvp, reshape
+from calco.ops.slicing import pad, slice_in_dim
+from calco.ops.structure import NOT_LINEAR, aval_of, linear_jvp, literal_like
 from calco.ops.windows import write_window
 
 __all__ = ["associative_scan", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p", "cummin", "cummin_p", "cumprod",
@@ -94,24 +95,27 @@ def _scan(combine: Callable, xs: list, axis: int) -> list:
 
     odd = _scan(combine, combine(every_second(xs, 0, size - 1), every_second(xs, 1, size)), axis)
     known = odd if size % 2 else [slice_in_dim(x, 0, size // 2 - 1, 1, axis) for x in odd]
-    first = [slice_in_dim(x, 0, 1, 1, axis) for x in xs]
-    if size == 2:
-        even = first
-    else:
-        rest = combine(known, every_second(xs, 2, size))
-        even = [concatenate([a, b], axis) for a, b in zip(first, rest)]
+    rest = combine(known, every_second(xs, 2, size)) if size > 2 else None
+    even = [slice_in_dim(x, 0, 1, 1, axis) for x in xs]
+    if rest is not None:
+        even = [concatenate([a, b], axis) for a, b in zip(even, rest)]
     return [_interleave(a, b, axis) for a, b in zip(even, odd)]
 
 
 def _interleave(even, odd, axis: int):
     """``even[0], odd[0], even[1], ...`` where `even` may have one element more."""
-    count = aval_of(odd).shape[axis]
-    more = aval_of(even).shape[axis] > count
-    last = slice_in_dim(even, count, count + 1, 1, axis) if more else None
-    pairs = [expand_dims(x, (axis + 1,)) for x in (slice_in_dim(even, 0, count, 1, axis) if more else even, odd)]
-    shape = aval_of(odd).shape
-    merged = reshape(concatenate(pairs, axis + 1), (*shape[:axis], 2 * count, *shape[axis + 1:]))
-    return concatenate([merged, last], axis) if more else merged
+    aval = aval_of(even)
+    more = aval.shape[axis] - aval_of(odd).shape[axis]
+    spread = []
+    for x, around in ((even, (0, 1 - more, 1)), (odd, (1, more, 1))):
+        config = [(0, 0, 0)] * aval.ndim
+        config[axis] = around
+        spread.append(pad(x, literal_like(_NOTHING.get(dtypes.kind(aval.dtype), 0), aval.dtype), config))
+    return bitwise_or(*spread) if aval.dtype == dtypes.bool_ else add(*spread)
+
+
+# What may be added to any number without changing it, to the sign of a zero.
+_NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}
 
 
 # --- the primitives ---------------------------------------------------------------------------

@@ -360,7 +360,8 @@ def argmax(operand, axis: int, index_dtype):
     >>> lax.argmax(jnp.array([1.0, 3.0, 3.0]), 0, "int32").item()
     1
     """
-    return argmax_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=dtypes.canonicalize(index_dtype, "index_dtype"))
+    index_dtype = dtypes.canonicalize(index_dtype, "index_dtype")
+    return argmax_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=index_dtype)
 
 
 def argmin(operand, axis: int, index_dtype):
@@ -373,4 +374,5 @@ def argmin(operand, axis: int, index_dtype):
     >>> lax.argmin(jnp.array([1.0, 3.0, 1.0]), 0, "int32").item()
     0
     """
-    return argmin_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=dtypes.canonicalize(index_dtype, "index_dtype"))
+    index_dtype = dtypes.canonicalize(index_dtype, "index_dtype")
+    return argmin_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=index_dtype)

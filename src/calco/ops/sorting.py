@@ -208,7 +208,7 @@ def _top_k_infer(x: ShapedArray, *, axis, k):
         raise ValueError(f"top_k: k must be no larger than the size along the axis; got k={k} with shape={x.shape} "
                          f"and axis={axis}")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1:])
-    return [shaped(shape, x.dtype, x.weak_type), shaped(shape, dtypes.int32)]
+    return [shaped(shape, x.dtype, x.weak_type), shaped(shape, dtypes.int32, x.weak_type)]  # as in JAX
 
 
 def _top_k_lower(b, outs, x, *, axis, k):

@@ -94,16 +94,15 @@ def window_shape(name: str, x: ShapedArray, *, window_dimensions, window_strides
     return tuple(sizes)
 
 
-def write_window(b, xs, starts, outs, region, *, window_dimensions, padding, window_strides=None, base_dilation=None,
-                 window_dilation=None) -> list:
-    """``stablehlo.reduce_window`` by the closed block `region`."""
-    attrs = [f"window_dimensions = {hlo.i64_array(window_dimensions)}"]
-    for name, values in (("window_strides", window_strides), ("base_dilations", base_dilation),
-                         ("window_dilations", window_dilation)):
-        if values is not None:
-            attrs.append(f"{name} = {hlo.i64_array(values)}")
-    attrs.append(_padding(padding))
+def write_window(b, xs, starts, outs, region, **window) -> list:
+    """``stablehlo.reduce_window`` by the closed block `region`; `window` are the parameters that are not trivial."""
+    attrs = [f"{_ATTRIBUTES[name]} = {hlo.i64_array(values)}" for name, values in window.items() if name != "padding"]
+    attrs.append(_padding(window["padding"]))
     return b.ops("stablehlo.reduce_window", [*xs, *starts], outs, ", ".join(attrs), (region,))
+
+
+_ATTRIBUTES = {"window_dimensions": "window_dimensions", "window_strides": "window_strides",
+               "base_dilation": "base_dilations", "window_dilation": "window_dilations"}
 
 
 def _padding(padding) -> str:
@@ -224,7 +223,8 @@ def _same_shape(name: str, x: ShapedArray, y: ShapedArray) -> None:
 
 def _gather_add_infer(tangents, operand, *, select_prim, **params):
     if tangents.shape != operand.shape:
-        raise TypeError(f"select_and_gather_add: tangents and operand must have one shape, got {tangents} and {operand}")
+        raise TypeError(f"select_and_gather_add: tangents and operand must have one shape, got {tangents} and "
+                        f"{operand}")
     _same_shape("select_and_gather_add", tangents, operand)
     return shaped(window_shape("select_and_gather_add", operand, **params), tangents.dtype)
 
