@@ -15,7 +15,7 @@ class Branch:
     """A branch function, staged."""
     __slots__ = ("function", "staged", "out_tree")
 
-    def __init__(self, construct: str, function: Callable, in_tree, avals: Sequence[ShapedArray]):
+    def __init__(self, construct: str, role: str, function: Callable, in_tree, avals: Sequence[ShapedArray]):
         self.function = function
         found = []
 
@@ -26,7 +26,12 @@ class Branch:
             found.append(out_tree)
             return outs
 
-        self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+        try:
+            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+        except Exception as error:
+            error.add_note(f"This was raised while tracing {role} of {construct}, {self.label}. All branches are traced "
+                           "whatever the predicate is, so it does not mean that this one was taken.")
+            raise
         self.out_tree = found[0]
         keep_selected(self.staged.selected)
 

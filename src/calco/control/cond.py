@@ -225,11 +225,12 @@ def _as_atom(x):
     return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
 
 
-def _run(construct: str, index, functions: Sequence[Callable], operands):
+def _run(construct: str, index, functions: dict[str, Callable], operands):
+    """Bind a conditional of `functions`, by their parameters' names in the order of their numbers."""
     leaves, in_tree = trees.flatten(operands)
     avals = [check_array(construct, f"operand {path}", x)
              for path, x in zip(trees.path_strings(in_tree), leaves)]
-    branches = [Branch(construct, f, in_tree, avals) for f in functions]
+    branches = [Branch(construct, role, f, in_tree, avals) for role, f in functions.items()]
     out_avals = joined_types(construct, branches)
     programs, captured = close_branches(branches, out_avals)
     outs = bind_cond(index, programs, [*captured, *map(_as_atom, leaves)])
@@ -282,7 +283,7 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
         if aval.dtype != dtypes.bool_:
             pred = ne(pred, literal_like(0, aval.dtype))
         index = convert_element_type(pred, dtypes.int32)
-    return _run("lax.cond", index, (false_fun, true_fun), operands)
+    return _run("lax.cond", index, {"false_fun": false_fun, "true_fun": true_fun}, operands)
 
 
 def switch(index, branches: Sequence[Callable], *operands, operand=None):
@@ -327,4 +328,4 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
     else:
         index = clamp(literal_like(0, dtypes.int32), convert_element_type(index, dtypes.int32),
                       literal_like(len(branches) - 1, dtypes.int32))
-    return _run("lax.switch", index, branches, operands)
+    return _run("lax.switch", index, {f"branches[{i}]": f for i, f in enumerate(branches)}, operands)
