@@ -157,6 +157,26 @@ def test_round_of_an_array_is_an_integer():
     assert round(jnp.float32(1.26), 1).dtype == jnp.float32
 
 
+def test_vectors_of_two_elements_cross_to_a_number():
+    assert jnp.cross(X[:, :2], Y[:, :2]).tolist() == [0.5 * 2.0 + 1.5 * 1.5, -3.0 * 2.0 + 0.25 * 0.75]
+    assert jnp.cross(X[:, :2], Y).shape == (2, 3)
+
+
+def test_a_saved_array_comes_back(tmp_path):
+    for x in (X, jnp.asarray([1, 2], jnp.bfloat16)):
+        jnp.save(tmp_path / "x.npy", x)
+        back = jnp.load(tmp_path / "x.npy")
+        assert back.dtype == x.dtype and back.tolist() == x.tolist()
+
+
+def test_vectorize_checks_its_signature():
+    function = jnp.vectorize(jnp.dot, signature="(n,k),(k)->(n)")
+    with pytest.raises(ValueError, match="core dimension"):
+        function(X, Y[0, :2])
+    with pytest.raises(ValueError, match="signature"):
+        jnp.vectorize(jnp.dot, signature="(n,k)->")
+
+
 def test_numpy_on_the_left_of_matmul():
     assert (np.ones((1, 2), np.float32) @ X).shape == (1, 3)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from calco.core import Array
 from calco.numpy import (
+    applying,
     casting,
     conditional,
     constants,
@@ -14,6 +15,7 @@ from calco.numpy import (
     differences,
     dtypes,
     elementwise,
+    files,
     joining,
     linear,
     manipulation,
@@ -31,15 +33,16 @@ from calco.numpy import (
     statistics,
     taking,
     ufuncs,
+    vectorizing,
 )
 from calco.numpy import einsum as _einsum
 
 ndarray = Array
 
 # `methods` fills the methods of arrays when it is imported, and has no names of its own.
-_ROOMS = (casting, conditional, constants, creation, differences, dtypes, _einsum, elementwise, joining, linear,
-          manipulation, matrices, methods, nans, padding, parts, products, ranges, reductions, repetition, sets,
-          sorting, statistics, taking, ufuncs)
+_ROOMS = (applying, casting, conditional, constants, creation, differences, dtypes, _einsum, elementwise, files,
+          joining, linear, manipulation, matrices, methods, nans, padding, parts, products, ranges, reductions,
+          repetition, sets, sorting, statistics, taking, ufuncs, vectorizing)
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})

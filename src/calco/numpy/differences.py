@@ -15,6 +15,7 @@ from calco.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     check,
+    common_shape,
     static_axis,
     to_dtype,
     together,
@@ -25,7 +26,7 @@ from calco.ops.structure import aval_of, convert_element_type, expand_dims, resh
 from calco.ops.syntax import promote_dtypes
 from calco.tracing import composite
 
-__all__ = ["convolve", "correlate", "diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
+__all__ = ["convolve", "correlate", "diff", "ediff1d", "gradient", "polyval", "trapezoid", "unwrap"]
 
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None) -> Array:
@@ -286,3 +287,34 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * np.pi) -> Array:
     head = part(p, 0, 1, axis)
     tail = add(part(p, 1, p.shape[axis], axis), lax.cumsum(correction, axis))
     return lax.concatenate([head, tail], axis)
+
+
+def polyval(p, x, *, unroll: int = 16) -> Array:
+    """The polynomial with the coefficients `p` (that of the highest power first) at `x`.
+
+    Parameters
+    ----------
+    p : array, shape (n, ...)
+    x : array
+    unroll : int
+        Without meaning here: all steps are written out.
+
+    Examples
+    --------
+    >>> import calco.numpy as jnp
+    >>> jnp.polyval(jnp.array([1.0, 0.0, 2.0]), 3.0).item()
+    11.0
+    """
+    check("polyval", p, x)
+    return _polyval(p, x)
+
+
+@composite
+def _polyval(p, x):
+    p, x = promote_dtypes(p, x)
+    shape = common_shape("polyval", p.shape[1:], x.shape)
+    result = lax.full(shape, 0, p.dtype)
+    for i in range(p.shape[0]):
+        coefficient = reshape(part(p, i, i + 1, 0), p.shape[1:])
+        result = add(multiply(result, x), coefficient)
+    return result

@@ -1,6 +1,7 @@
 """Scalar types, and questions about dtypes: which one results, which is a kind of which."""
 from __future__ import annotations
 
+import builtins
 import operator
 from functools import cache
 
@@ -178,7 +179,7 @@ def can_cast(from_, to, casting: str = "safe") -> bool:
     """
     if isinstance(from_, Array):
         from_ = from_.dtype
-    return bool(np.can_cast(from_, np.dtype(to), casting=casting))
+    return builtins.bool(np.can_cast(from_, np.dtype(to), casting=casting))
 
 
 _KINDS = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
@@ -243,7 +244,7 @@ def iinfo(int_type):
 def _dtype_in(x) -> np.dtype:
     if isinstance(x, (Array, np.ndarray, np.generic)):
         return x.dtype
-    if x.__class__ in (bool, int, float, complex):
+    if x.__class__ in (builtins.bool, int, float, complex):
         return dtypes.python_dtype(x.__class__)
     return np.dtype(x)
 
@@ -285,7 +286,7 @@ def isscalar(element) -> bool:
     """
     if isinstance(element, (Array, np.ndarray)) or hasattr(element, "__jax_array__"):
         return aval_of(element).ndim == 0
-    return bool(np.isscalar(element))
+    return builtins.bool(np.isscalar(element))
 
 
 def _sizes(name: str, a) -> tuple[int, ...]:

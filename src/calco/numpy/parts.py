@@ -252,8 +252,8 @@ def deg2rad(x, /):
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> round(jnp.deg2rad(180.0).item(), 4)
-    3.1416
+    >>> f"{jnp.deg2rad(180.0).item():.4f}"
+    '3.1416'
     """
     check("deg2rad", x)
     return multiply(inexact(x), math.pi / 180)
@@ -266,8 +266,8 @@ def rad2deg(x, /):
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> round(jnp.rad2deg(jnp.pi).item(), 3)
-    180.0
+    >>> f"{jnp.rad2deg(jnp.pi).item():.3f}"
+    '180.000'
     """
     check("rad2deg", x)
     return multiply(inexact(x), 180 / math.pi)
@@ -443,7 +443,7 @@ def spacing(x, /):
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> jnp.spacing(jnp.float32(1)).item() == jnp.finfo(jnp.float32).eps
+    >>> jnp.spacing(jnp.float32(1)).item() == float(jnp.finfo(jnp.float32).eps)
     True
     """
     check("spacing", x)

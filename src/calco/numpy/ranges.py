@@ -10,13 +10,14 @@ from calco import lax
 from calco.avals import dtypes
 from calco.avals.trees import flatten
 from calco.core import Array, Tracer, errors
-from calco.numpy.creation import static_shape
+from calco.numpy.creation import asarray, static_shape
 from calco.numpy.promotion import broadcast_to_shape, canonical_axis, check, refuse, to_dtype, together
 from calco.ops.operators import add, multiply, power, subtract, true_divide
 from calco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims
 from calco.tracing import composite, scalar
 
-__all__ = ["arange", "fromfunction", "geomspace", "indices", "linspace", "logspace", "meshgrid"]
+__all__ = ["arange", "fromfunction", "geomspace", "index_exp", "indices", "linspace", "logspace", "meshgrid", "mgrid",
+           "ogrid", "s_"]
 
 
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None) -> Array:
@@ -263,3 +264,19 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
     out = function(*grids, **kwargs)
     leaves, treedef = flatten(out)
     return treedef.unflatten([broadcast_to_shape(x, sizes) if aval_of(x).ndim == 0 else x for x in leaves])
+
+
+class _Grid:
+    """`mgrid` and `ogrid`: coordinates of the grid that slices describe."""
+
+    def __init__(self, grid):
+        self._grid = grid
+
+    def __getitem__(self, key):
+        """Coordinates of the grid ``start:stop:step`` (with a complex step, so many points) in each dimension."""
+        found = self._grid[key]
+        return [asarray(x) for x in found] if isinstance(found, (list, tuple)) else asarray(found)
+
+
+mgrid, ogrid = _Grid(np.mgrid), _Grid(np.ogrid)
+index_exp, s_ = np.index_exp, np.s_

@@ -335,7 +335,7 @@ def corrcoef(x, y=None, rowvar: bool = True, dtype=None) -> Array:
     Examples
     --------
     >>> import calco.numpy as jnp
-    >>> jnp.corrcoef(jnp.array([[0.0, 2.0], [0.0, -4.0]])).tolist()
+    >>> jnp.round(jnp.corrcoef(jnp.array([[0.0, 2.0], [0.0, -4.0]])), 3).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
     check("corrcoef", x, *[v for v in (y,) if v is not None])
