@@ -21,6 +21,10 @@ ARRAYS = dict(
 
 # Expressions whose shapes do not depend on values: they run eagerly and all together in one program.
 TRACED = """
+jnp.apply_along_axis(jnp.sort, 1, y) | jnp.apply_along_axis(lambda a: jnp.stack([a.sum(), a.max()]), 1, y)
+jnp.apply_along_axis(jnp.sum, -1, y) | jnp.apply_over_axes(jnp.sum, y, (0, 2)) | jnp.fill_diagonal(x, 9, inplace=False)
+jnp.fill_diagonal(y[:, 0], w[:2], inplace=False) | jnp.fill_diagonal(y[0].T, 7, wrap=True, inplace=False)
+jnp.place(x, x > 2, w, inplace=False) | jnp.place(x, x > 9, 1, inplace=False)
 jnp.reshape(y, (4, -1)) | jnp.reshape(y, -1, order="F") | jnp.reshape(y, (6, 4), order="F") | jnp.reshape(3, (1, 1))
 y.reshape(2, 12) | y.reshape((3, 8), order="F") | y.reshape(-1) | jnp.ravel(x, order="F") | x.flatten()
 x.flatten("F") | jnp.resize(x, (2, 5)) | jnp.resize(x, 3) | jnp.resize(e, (2, 2)) | jnp.transpose(y)
@@ -114,6 +118,7 @@ x.sum(axis=1, keepdims=True) | x.var(ddof=1)
 """
 # Expressions whose shapes depend on values.
 CONCRETE = """
+jnp.trim_zeros(v - 1) | jnp.trim_zeros(np.array([0, 1, 0, 2, 0]), "f") | jnp.trim_zeros(np.zeros(3))
 list(jnp.nonzero(v - 1)) | jnp.argwhere(n) | jnp.flatnonzero(n) | jnp.argwhere(3.0) | list(x.nonzero())
 jnp.compress(b[:2], x, axis=0) | jnp.compress(b, x) | x.compress(b[:2], axis=0) | jnp.extract(n > 1, n)
 jnp.choose(i % 2, [i, w]) | i.choose([1, 2, 3]) | jnp.ravel_multi_index((v % 2, v), (2, 4))
@@ -126,6 +131,8 @@ list(jnp.mask_indices(3, jnp.triu, 1)) | x.trace() | x.trace(1, 1, 0) | list(jnp
 jnp.insert(v, w[:2], 1) | jnp.delete(v, i)
 """
 ERRORS = """
+jnp.fill_diagonal(x, 1) | jnp.fill_diagonal(v, 1, inplace=False) | jnp.fill_diagonal(y, 1, inplace=False)
+jnp.place(x, x > 1, 1) | jnp.place(x, v > 1, 1, inplace=False) | jnp.apply_over_axes(jnp.sum, x, (5,)) | jnp.apply_along_axis(jnp.sum, 5, x)
 jnp.reshape([1, 2], 2) | x.reshape(4) | x.reshape(-1, -1) | x.reshape(-2, 3) | x.reshape(2.0, 3)
 x.reshape(3, 2, order="A") | x.reshape(3, 2, order="Q") | x.ravel("K") | x.transpose(0) | x.transpose(0, 0) | x[0].mT
 x.squeeze(0) | jnp.moveaxis(x, 0, 5) | x.swapaxes(0, 9) | jnp.rollaxis(x, 1, 5) | jnp.expand_dims(x, (0, 0))
@@ -135,7 +142,7 @@ jnp.roll(x, (1, 2, 3), axis=(0, 1)) | jnp.tile(x, 1.5) | jnp.repeat(x, 2, axis=5
 jnp.repeat(x, [1, 2], axis=0) | jnp.concatenate([]) | jnp.concatenate([1.0, 2.0]) | jnp.concatenate([x, v])
 jnp.concatenate([x, x.T]) | jnp.concatenate([[1], [2]]) | jnp.concatenate(3) | jnp.concatenate("ab")
 jnp.stack([x, x.T]) | jnp.stack([]) | jnp.stack([x], axis=4) | jnp.split(x, 4) | jnp.split(v, [3, 1])
-jnp.split(v, [3, 9]) | jnp.unstack(1.0) | jnp.append(x, 1.0, axis=1) | jnp.delete(v, 7) | jnp.delete(v, [1])
+jnp.unstack(1.0) | jnp.append(x, 1.0, axis=1) | jnp.delete(v, 7) | jnp.delete(v, [1])
 jnp.resize(x, (-1,)) | jnp.block((x,)) | jnp.block([]) | jnp.ix_(x) | jnp.take(x, 1.0) | jnp.take(x, [1])
 jnp.take(x, 1, mode="no") | jnp.take_along_axis(x, i, 1) | jnp.take_along_axis(x, x, 1)
 jnp.put_along_axis(x, i[None], 1, axis=1) | jnp.put(x, i, 1) | jnp.ravel_multi_index((v, v), (2, 3))

@@ -9,6 +9,7 @@ import pytest
 import calco
 import calco.numpy as jnp
 from calco.numpy import (
+    applying,
     casting,
     joining,
     manipulation,
@@ -19,7 +20,7 @@ from calco.numpy import (
     taking,
 )
 
-ROOMS = (casting, joining, manipulation, padding, repetition, sets, sorting, taking)
+ROOMS = (applying, casting, joining, manipulation, padding, repetition, sets, sorting, taking)
 X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
 
 
@@ -75,6 +76,10 @@ def test_searchsorted_methods_agree():
         found = calco.jit(lambda a, v, side=side: [jnp.searchsorted(a, v, side, method=m) for m in methods])(a, v)
         for one in found:
             assert one.tolist() == np.searchsorted(a, v, side).tolist()
+
+
+def test_split_at_places_from_the_end_and_beyond():
+    assert [part.tolist() for part in jnp.split(np.arange(5), [-2, 9])] == [[0, 1, 2], [3, 4], []]
 
 
 def test_partition_law():

@@ -145,7 +145,7 @@ def _take_along(arr, indices, axis, others, mode, fill_value, wrap):
 
 # --- writing ----------------------------------------------------------------------------------------
 
-def _refuse_inplace(name: str, inplace: bool) -> None:
+def refuse_inplace(name: str, inplace: bool) -> None:
     if inplace:
         raise ValueError(f"jnp.{name}: arrays are immutable; pass inplace=False and use the result")
 
@@ -167,7 +167,7 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
     """
     aval, index = typed("put_along_axis", arr), typed("put_along_axis", indices, 1)
     check("put_along_axis", arr, indices, values)
-    _refuse_inplace("put_along_axis", inplace)
+    refuse_inplace("put_along_axis", inplace)
     if dtypes.kind(index.dtype) not in "iu":
         raise IndexError(f"put_along_axis: indices must be integers, got {index.dtype.name}")
     shape = aval.shape
@@ -202,7 +202,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True) -> Array:
     """
     aval = typed("put", a)
     check("put", a, ind, v)
-    _refuse_inplace("put", inplace)
+    refuse_inplace("put", inplace)
     index, values = manipulation.ravel(ind), manipulation.ravel(v)
     if not aval.size or not index.size or not values.size:
         return to_array(a)
