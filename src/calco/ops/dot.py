@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -232,8 +234,20 @@ dot_general_p = Primitive("dot_general", infer=_infer, lower=_lower, jvp=_jvp, t
 
 # --- functions ------------------------------------------------------------------------------
 
-def _integers(dims) -> tuple[int, ...]:
-    return tuple([d if d.__class__ is int else int(d) for d in dims])
+@lru_cache(maxsize=1024)
+def _numbers(dimension_numbers) -> tuple:
+    """Dimension numbers as tuples of ints."""
+    try:
+        (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+        return ((tuple(map(operator.index, x_contract)), tuple(map(operator.index, y_contract))),
+                (tuple(map(operator.index, x_batch)), tuple(map(operator.index, y_batch))))
+    except (TypeError, ValueError):
+        raise TypeError("dot_general: dimension_numbers must be ((lhs_contracting, rhs_contracting), (lhs_batch, "
+                        f"rhs_batch)), four sequences of ints; got {dimension_numbers!r}") from None
+
+
+# For operands of these numbers of dimensions: the last of the left with the first of the right.
+_PLAIN = {(n, m): (((n - 1,), (0,)), ((), ())) for n in (1, 2) for m in (1, 2)}
 
 
 def dot_general(lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: PrecisionLike = None,
@@ -271,11 +285,9 @@ def dot_general(lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: Pre
     if out_sharding is not None:
         raise NotImplementedError("dot_general: out_sharding must be None")
     try:
-        (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
-        numbers = ((_integers(x_contract), _integers(y_contract)), (_integers(x_batch), _integers(y_batch)))
-    except (TypeError, ValueError):
-        raise TypeError("dot_general: dimension_numbers must be ((lhs_contracting, rhs_contracting), (lhs_batch, "
-                        f"rhs_batch)), four sequences of ints; got {dimension_numbers!r}") from None
+        numbers = _numbers(dimension_numbers)
+    except TypeError:  # lists
+        numbers = _numbers.__wrapped__(dimension_numbers)
     if preferred_element_type is not None:
         preferred_element_type = dtypes.canonicalize(preferred_element_type, "preferred_element_type")
     return dot_general_p.bind(lhs, rhs, dimension_numbers=numbers, precision=canonicalize_precision(precision),
@@ -307,10 +319,10 @@ def dot(lhs, rhs, *, dimension_numbers: DotDimensionNumbers | None = None, preci
     """
     if dimension_numbers is None:
         x, y = aval_of(lhs).shape, aval_of(rhs).shape
-        if not (1 <= len(x) <= 2 and 1 <= len(y) <= 2 and x[-1] == y[0]):
+        dimension_numbers = _PLAIN.get((len(x), len(y)))
+        if dimension_numbers is None or x[-1] != y[0]:
             raise ValueError("dot: dimension_numbers must be given unless the operands are vectors or matrices that "
                              f"fit; got lhs_shape={x} rhs_shape={y}")
-        dimension_numbers = (((len(x) - 1,), (0,)), ((), ()))
     return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
 
 
