@@ -247,14 +247,17 @@ _ALWAYS = frozenset(dtypes.as_dtype(n) for n in ("float32", "int32", "bool", "ui
 _host_avals: dict[tuple, ShapedArray] = {}
 
 
-def host_aval(x: np.ndarray) -> ShapedArray:
-    """The type that a NumPy array has as an argument."""
+def host_aval(x: np.ndarray) -> ShapedArray | None:
+    """The type that a NumPy array has as an argument, or None if its dtype is no number's."""
     found = _host_avals.get((x.shape, x.dtype))
     if found is not None:
         return found
     if x.dtype in _ALWAYS:
         return _host_avals.setdefault((x.shape, x.dtype), shaped(x.shape, x.dtype))
-    return shaped(x.shape, dtypes.canonicalize(x.dtype))
+    try:
+        return shaped(x.shape, dtypes.canonicalize(x.dtype))
+    except TypeError:
+        return None
 
 
 def leaf_aval(x) -> ShapedArray | None:
@@ -289,6 +292,9 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
     for i, aval in enumerate(avals):
         if aval is None:
             name, x = arguments.leaf_names(treedef)[i], leaves[i]
+            if isinstance(x, (np.ndarray, np.generic)):
+                raise TypeError(f"argument {name} of {function_name(arguments.function)} has dtype {x.dtype}; arrays "
+                                "hold numbers and bools")
             raise TypeError(
                 f"Error interpreting argument to {function_name(arguments.function)} as an abstract array: argument "
                 f"{name} is {_short(x)} of type {type(x).__name__}, which is not an array, a number or a registered "
