@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import optree
@@ -53,9 +53,48 @@ def paths(tree, is_leaf=None) -> list[tuple]:
     return list(treedef.accessors())
 
 
-def path_strings(treedef: PyTreeDef) -> list[str]:
+class Names(Sequence):
+    """Names of the leaves of a tree, made when somebody asks: most are never read."""
+    __slots__ = ("_make", "_count", "_names")
+
+    def __init__(self, count: int, make: Callable[[], Sequence[str]]):
+        self._count, self._make, self._names = count, make, None
+
+    def _all(self) -> tuple[str, ...]:
+        if self._names is None:
+            self._names = tuple(self._make())
+            self._make = None
+        return self._names
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index):
+        return self._all()[index]
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def __add__(self, other):
+        return self._all() + tuple(other)
+
+    def __radd__(self, other):
+        return tuple(other) + self._all()
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, (tuple, Names)) and self._all() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+def path_strings(treedef: PyTreeDef) -> Names:
     """For each leaf its path as Python would write it: ``['w'][0].bias``."""
-    return ["".join(entry.codify("") for entry in accessor) for accessor in treedef.accessors()]
+    return Names(treedef.num_leaves,
+                 lambda: ["".join(entry.codify("") for entry in a) for a in treedef.accessors()])
 
 
 def register_node(cls: type, to_children: Callable, from_children: Callable) -> None:

@@ -8,7 +8,7 @@ from calco.ir import ClosedJaxpr, DebugInfo, Var
 from calco.ops.structure import convert_element_type
 from calco.tracing import Staged, enclosing, replay, stage
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import check_array, function_name
+from calco.transforms.arguments import check_arrays, function_name
 
 
 class Branch:
@@ -21,8 +21,7 @@ class Branch:
 
         def flat(*leaves):
             outs, out_tree = trees.flatten(function(*trees.unflatten(in_tree, leaves)))
-            for path, x in zip(trees.path_strings(out_tree), outs):
-                check_array(construct, f"the output{path} of branch {self.label}", x)
+            check_arrays(construct, f"the output{{}} of branch {self.label}", trees.path_strings(out_tree), outs)
             found.append(out_tree)
             return outs
 

@@ -72,13 +72,12 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
     kept.reverse()
     used_inputs = [id(v) in needed for v in jaxpr.invars]
     live = [id(v) in needed for v in jaxpr.constvars]
-    names = jaxpr.debug.arg_names
     debug = jaxpr.debug
     invars = jaxpr.invars
     if not keep_inputs:
         invars = [v for v, keep in zip(invars, used_inputs) if keep]
-        if len(names) == len(used_inputs):
-            debug = debug._replace(arg_names=tuple([n for n, keep in zip(names, used_inputs) if keep]))
+        if not all(used_inputs) and len(debug.arg_names) == len(used_inputs):
+            debug = debug._replace(arg_names=tuple([n for n, keep in zip(debug.arg_names, used_inputs) if keep]))
     if len(debug.result_paths) == len(used):
         debug = debug._replace(result_paths=tuple([p for p, keep in zip(debug.result_paths, used) if keep]))
     if consts is not None:

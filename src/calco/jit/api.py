@@ -12,7 +12,7 @@ from calco.jit.eager import eager
 from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
-from calco.transforms.arguments import check_array, check_callable, function_name
+from calco.transforms.arguments import check_arrays, check_callable, function_name
 
 
 def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
@@ -58,8 +58,7 @@ def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJax
     def flat(*leaves):
         full, named = arguments.join(*trees.unflatten(treedef, leaves), statics)
         outs, out_tree = trees.flatten(fun(*full, **named))
-        for path, x in zip(trees.path_strings(out_tree), outs):
-            check_array("make_jaxpr", f"the output{path} of {function_name(fun)}", x)
+        check_arrays("make_jaxpr", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
         found.append(out_tree)
         return outs
 

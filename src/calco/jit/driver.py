@@ -23,7 +23,7 @@ from calco.jit.stages import Compiled, Traced
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import check_array, check_callable, function_name
+from calco.transforms.arguments import check_arrays, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
 
@@ -166,8 +166,7 @@ class Jit:
         def flat(*leaves):
             args, kwargs = self.arguments.join(*trees.unflatten(treedef, leaves), statics)
             outs, tree = trees.flatten(self.function(*args, **kwargs))
-            for path, x in zip(trees.path_strings(tree), outs):
-                check_array("jit", f"the output{path} of {self.name}", x)
+            check_arrays("jit", f"the output{{}} of {self.name}", trees.path_strings(tree), outs)
             out_tree.append(tree)
             return outs
 
@@ -180,7 +179,7 @@ class Jit:
         code = getattr(self.function, "__code__", None)
         record = TraceRecord(
             function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
-            arguments=tuple(zip(debug.arg_names, avals)), statics=tuple((s.name, s.value) for s in statics),
+            names=debug.arg_names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics),
             options=now, jaxpr=closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
             selected=tuple(staged.selected), printed=tuple(listener.heard))
         record.seconds["trace"] = seconds

@@ -95,16 +95,25 @@ class TraceRecord:
     unused : tuple of str
         Arguments that the program does not depend on; known when it has been lowered.
     """
-    __slots__ = ("function", "place", "arguments", "statics", "options", "jaxpr", "captures", "selected", "printed",
-                 "seconds", "calls", "unused", "text")
+    __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed",
+                 "seconds", "calls", "unused_leaves", "_names", "_avals")
 
-    def __init__(self, *, function: str, place: str, arguments, statics, options, jaxpr: ClosedJaxpr,
+    def __init__(self, *, function: str, place: str, names, avals, statics, options, jaxpr: ClosedJaxpr,
                  captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):
-        self.function, self.place, self.arguments, self.statics = function, place, arguments, statics
+        self.function, self.place, self.statics = function, place, statics
+        self._names, self._avals, self.unused_leaves = names, avals, ()
         self.options, self.jaxpr, self.captures, self.selected = options, jaxpr, captures, selected
         self.printed = printed
         self.seconds: dict[str, float] = {}
-        self.calls, self.unused, self.text = 0, (), None
+        self.calls = 0
+
+    @property
+    def arguments(self) -> tuple:
+        return tuple(zip(self._names, self._avals))
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        return tuple([self._names[i] for i in self.unused_leaves])
 
     def equations(self) -> list[tuple[str, Place | None]]:
         """Primitive and source place of each equation."""

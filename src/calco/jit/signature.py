@@ -126,21 +126,30 @@ def _exact(value):
 _PLAIN = frozenset({int, bool, str, bytes, type(None)})
 
 
+_UNREAD: list = []
+
+
 class Arguments:
     """How the arguments of one function are sorted: static, donated, dynamic."""
-    __slots__ = ("function", "parameters", "static_nums", "static_names", "donated_nums", "donated_names")
+    __slots__ = ("function", "_parameters", "static_nums", "static_names", "donated_nums", "donated_names")
 
     def __init__(self, function: Callable, static_argnums, static_argnames, donate_argnums, donate_argnames):
-        self.function = function
-        try:
-            self.parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):
-            self.parameters = None
+        self.function, self._parameters = function, _UNREAD
         self.static_nums, self.static_names = self._resolve("static", static_argnums, static_argnames)
         self.donated_nums, self.donated_names = self._resolve("donate", donate_argnums, donate_argnames)
         both = self.static_names & self.donated_names or self.static_nums & self.donated_nums
         if both:
             raise ValueError(f"static and donated arguments of jit({function_name(function)}) overlap: {sorted(both)}")
+
+    @property
+    def parameters(self) -> list[inspect.Parameter] | None:
+        """Those of the function, if it tells; read when first needed."""
+        if self._parameters is _UNREAD:
+            try:
+                self._parameters = list(inspect.signature(self.function).parameters.values())
+            except (TypeError, ValueError):
+                self._parameters = None
+        return self._parameters
 
     def _positional(self) -> list[str]:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -149,7 +158,7 @@ class Arguments:
     def _resolve(self, what: str, nums, names) -> tuple[frozenset[int], frozenset[str]]:
         """Positions and names, each completed from the other by the signature."""
         nums, names = set(_integers(f"{what}_argnums", nums)), set(_strings(f"{what}_argnames", names))
-        if self.parameters is None:
+        if not nums and not names or self.parameters is None:
             return frozenset(nums), frozenset(names)
         positional = self._positional()
         title = function_name(self.function)
@@ -204,17 +213,22 @@ class Arguments:
         starred = next((p.name for p in self.parameters or () if p.kind is p.VAR_POSITIONAL), "args")
         return f"{starred}[{position - len(positional)}]"
 
-    def leaf_names(self, treedef) -> tuple[str, ...]:
+    def leaf_names(self, treedef) -> trees.Names:
         """The name of each leaf of ``(args, kwargs)``: ``params['w'][0]``."""
+        return trees.Names(treedef.num_leaves, lambda: self._leaf_names(treedef))
+
+    def _leaf_names(self, treedef) -> list[str]:
         names = []
         for accessor in treedef.accessors():
             side, first, rest = accessor[0].entry, accessor[1], accessor[2:]
             root = self.name_of(first.entry) if side == 0 else str(first.entry)
             names.append(root + "".join(entry.codify("") for entry in rest))
-        return tuple(names)
+        return names
 
     def donated_leaves(self, treedef) -> list[bool]:
         """For each leaf of ``(args, kwargs)``, whether it is donated."""
+        if not self.donated_nums and not self.donated_names:
+            return [False] * treedef.num_leaves
         return [a[1].entry in (self.donated_nums if a[0].entry == 0 else self.donated_names)
                 for a in treedef.accessors()]
 

@@ -104,7 +104,7 @@ class Lowered:
         self.seconds = perf_counter() - start
         record = traced.record
         record.seconds["lower"] = self.seconds
-        record.unused = tuple([n for n, u in zip(traced.arg_names, used) if not u])
+        record.unused_leaves = tuple([i for i, u in enumerate(used) if not u])
 
     def _donations(self, jaxpr, n_consts: int) -> list[str]:
         """Attributes of the parameters: which output each donated one may become."""

@@ -23,7 +23,7 @@ from calco.ops.structure import (
     broadcast_in_dim,
     convert_element_type,
 )
-from calco.tracing import StagedTracer, is_internal, scalar, user_frame
+from calco.tracing import StagedTracer, is_internal, record_program, scalar, user_frame
 
 _BINARY = '''
 def {name}(x, y):
@@ -189,9 +189,21 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
     """
     fast: dict = {}
     scalars: dict = {}
-    ready = _table()
+    ready, programs = _table(), _table()
 
     def slow(x, y, /):
+        if isinstance(x, Array) and isinstance(y, Array):
+            xa, ya = x.aval, y.aval
+            if xa.ndim != ya.ndim or xa.dtype is not ya.dtype:
+                # What conversion and broadcasting come to is recorded once for these types.
+                key = (xa, ya, options.thread.current)
+                program = programs.get(key)
+                if program is None:
+                    program = programs[key] = record_program(name, lambda *xs: [promoted(*xs)], (xa, ya))
+                return state.trace.apply(program, [x, y])[0]
+        return promoted(x, y)
+
+    def promoted(x, y):
         xa, ya = aval_of(x), aval_of(y)
         dtype, weak = common_dtype((xa, ya), inexact)
         chosen = primitive

@@ -15,8 +15,7 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
 from calco.core import Array, state
 from calco.ir import DebugInfo, Jaxpr, Literal
-from calco.tracing.source import user_frame
-from calco.tracing.staging import stage
+from calco.tracing.staging import StagedTracer, stage
 
 _LIMIT = 4096  # plans kept per function
 _NUMBERS = (float, int, bool, complex)
@@ -144,20 +143,20 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         avals: list = []
         for part in key:
             _rebuild(part, avals)
-        frame = user_frame(2)
-        staged = stage(flat, avals, DebugInfo(name), where=(frame.f_code, frame.f_lasti))
-        single = treedefs[0] == _LEAF
-        return Program(staged.jaxpr, staged.consts), None if single else treedefs[0]
+        program = record_program(name, flat, avals)
+        return program, None if treedefs[0] == _LEAF else treedefs[0]
 
     def run(arrays, statics):
         leaves: list = []
-        key = tuple([_key(x, leaves) for x in arrays])
-        full = (key, statics, options.thread.current)
+        key = tuple([x.aval if x.__class__ is StagedTracer and not leaves.append(x) else _key(x, leaves)
+                     for x in arrays])
+        # 1, True and 1.0 are equal, and mean different things.
+        full = (key, statics, *map(type, statics), options.thread.current)
         try:
             plan = plans.get(full)
         except TypeError:
             statics = freeze_all(name, statics)
-            full = (key, statics, options.thread.current)
+            full = (key, statics, *map(type, statics), options.thread.current)
             plan = plans.get(full)
         if plan is None:
             plan = make(key, statics)
@@ -182,6 +181,12 @@ def freeze_all(name: str, statics: tuple) -> tuple:
         if not trees.hashable(x):
             raise TypeError(f"{name}: expected a hashable static value, got {x!r} of type {type(x).__name__}")
     return frozen
+
+
+def record_program(name: str, function: Callable, avals) -> Program:
+    """The program of the flat `function` (a list of results) on arrays of these types."""
+    staged = stage(function, avals, DebugInfo(name), where=(None, -1))  # a replay brings its own source place
+    return Program(staged.jaxpr, staged.consts)
 
 
 def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):

@@ -12,6 +12,7 @@ from calco.tracing import stage
 from calco.transforms.arguments import (
     argument_names,
     check_array,
+    check_arrays,
     check_callable,
     function_name,
     is_inexact,
@@ -41,8 +42,7 @@ class _Flat:
             out, aux = out
             aux_leaves, self.aux = trees.flatten(aux)
         outs, self.out_tree = trees.flatten(out)
-        for path, x in zip(trees.path_strings(self.out_tree), outs):
-            check_array(self.transform, f"the output{path} of {self.__name__}", x)
+        check_arrays(self.transform, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
         return [*outs, *aux_leaves]
 
     def split(self, leaves: list):
@@ -161,8 +161,7 @@ def vjp(fun: Callable, *primals, has_aux: bool = False):
     """
     check_callable("vjp", fun)
     leaves, in_tree = trees.flatten(primals)
-    for path, x in zip(trees.path_strings(in_tree), leaves):
-        check_array("vjp", f"primal {path}", x)
+    check_arrays("vjp", "primal {}", trees.path_strings(in_tree), leaves)
     flat = _Flat("vjp", fun, in_tree, has_aux)
     at = linearize_flat(flat, leaves)
     outs, aux = flat.split(at.outs)
@@ -198,8 +197,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     """
     check_callable("linearize", fun)
     leaves, in_tree = trees.flatten(primals)
-    for path, x in zip(trees.path_strings(in_tree), leaves):
-        check_array("linearize", f"primal {path}", x)
+    check_arrays("linearize", "primal {}", trees.path_strings(in_tree), leaves)
     flat = _Flat("linearize", fun, in_tree, has_aux)
     at = linearize_flat(flat, leaves)
     outs, aux = flat.split(at.outs)
@@ -322,11 +320,13 @@ def _final(ct, primal):
 
 
 def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
-    for path, x in zip(trees.path_strings(in_tree), leaves):
-        # The path starts with the place among the chosen arguments: [0]['w'] is name['w'].
-        place, _, rest = path[1:].partition("]")
-        name = names[int(place)] + rest
-        kind = dtypes.kind(check_array("grad", f"argument {name}", x).dtype)
+    named = trees.Names(len(leaves), lambda: _named_paths(in_tree, names))
+    check_arrays("grad", "argument {}", named, leaves)
+    for i, x in enumerate(leaves):
+        kind = dtypes.kind(aval_of(x).dtype)
+        if kind == ("c" if holomorphic else "f"):
+            continue
+        name = named[i]
         if holomorphic and kind != "c":
             raise TypeError(f"grad with holomorphic=True requires inputs with complex dtype, but got "
                             f"{aval_of(x).dtype.name} for argument {name}.")
@@ -338,6 +338,15 @@ def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
         if kind == "c" and not holomorphic:
             raise TypeError(f"grad requires real-valued inputs, but got {aval_of(x).dtype.name} for argument {name}. "
                             "For holomorphic functions pass holomorphic=True.")
+
+
+def _named_paths(in_tree, names) -> list[str]:
+    """Paths start with the place among the chosen arguments: ``[0]['w']`` is ``name['w']``."""
+    found = []
+    for path in trees.path_strings(in_tree):
+        place, _, rest = path[1:].partition("]")
+        found.append(names[int(place)] + rest)
+    return found
 
 
 def _check_output(name: str, outs, out_tree, holomorphic) -> ShapedArray:

@@ -20,6 +20,9 @@ def check_callable(transform: str, function) -> None:
     if inspect.isgeneratorfunction(function):
         raise TypeError(f"{transform} cannot transform the generator function {function_name(function)}; "
                         "return a list or tuple instead of yielding")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{transform} cannot transform the coroutine function {function_name(function)}; "
+                        "make it a plain function and await outside of it")
 
 
 def function_name(function) -> str:
@@ -33,8 +36,18 @@ def check_array(transform: str, argument: str, x) -> ShapedArray:
     """The type of `x`, or an error that names the argument."""
     if isinstance(x, (Array, np.ndarray, np.generic, Literal)) or x.__class__ in PYTHON_NUMBERS or \
             hasattr(x, "__jax_array__") or isinstance(x, (int, float, complex)):
-        return aval_of(x)
+        try:
+            return aval_of(x)
+        except TypeError as error:  # a dtype that no array of ours has
+            raise TypeError(f"{transform}: {argument}: {error}") from None
     raise TypeError(f"{transform}: {argument} must be an array or a number, got {x!r} of type {type(x).__name__}")
+
+
+def check_arrays(transform: str, what: str, names, leaves: Sequence) -> None:
+    """Raise unless every leaf is an array or a number; the message names it: its name stands for ``{}`` in `what`."""
+    for i, x in enumerate(leaves):
+        if not isinstance(x, Array) and x.__class__ not in PYTHON_NUMBERS:
+            check_array(transform, what.replace("{}", names[i], 1), x)
 
 
 def normalise_argnums(transform: str, argnums) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from calco.avals import trees
 from calco.ir import DebugInfo
 from calco.ops.structure import aval_of, move_dim, with_batch_dim
-from calco.transforms.arguments import argument_names, check_array, check_callable, function_name
+from calco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
 from calco.transforms.batching import vmap_flat
 
 
@@ -67,8 +67,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         def flat(*xs):
             inner_args, inner_kwargs = trees.unflatten(in_tree, xs)
             outs, out_tree = trees.flatten(fun(*inner_args, **inner_kwargs))
-            for path, x in zip(trees.path_strings(out_tree), outs):
-                check_array("vmap", f"the output{path} of {function_name(fun)}", x)
+            check_arrays("vmap", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
             treedef.append(out_tree)
             return outs
 
