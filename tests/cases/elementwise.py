@@ -152,6 +152,7 @@ TRIGONOMETRIC = [
     *floats("atan2", [SOME, OTHER], complex_operands=[COMPLEX, COMPLEX_OTHER]),
 ]
 
+SHAPES, SAMPLES = [0.5, 1.5, 3.0, 10.0, 2.0], [0.25, 3.0, 1.0, 12.0, 9.0]
 LARGE = [-30.0, -3.5, 9.75, 30.0, 0.0]
 SPECIAL_FUNCTIONS = [
     *floats("erf", [[*SOME, 4.0]]), *floats("erfc", [[*SOME, 4.0]]),
@@ -166,6 +167,16 @@ SPECIAL_FUNCTIONS = [
     *floats("zeta", [[2.0, 3.5, 1.5, 4.0], POSITIVE[:4]], dtypes=(F32, F64), special=None, differentiable=(1,),
             tolerances={F32: 1e-5, F64: 1e-9}),
     *floats("bessel_i0e", [[*SOME, *LARGE]]), *floats("bessel_i1e", [[*SOME, *LARGE]]),
+    *[row for name in ("igamma", "igammac") for row in floats(
+        name, [SHAPES, SAMPLES], special=None, tolerances={F32: 1e-5, F64: 1e-11})],
+    *[row for name in ("igamma_grad_a", "random_gamma_grad") for row in floats(
+        name, [SHAPES, SAMPLES], special=None, differentiable=False, tolerances={F32: 1e-3, F64: 1e-9})],
+    *[Case(name, tuple(array(x, F32) for x in pairs([0.0, 1.0, 2.5, -1.0, np.inf, np.nan])), batchable=False,
+           name=f"{name} special") for name in ("igamma", "igammac", "igamma_grad_a")],
+    *floats("regularized_incomplete_beta", [SHAPES, SAMPLES, [0.5, 0.25, 0.9, 0.1, 0.75]], special=None,
+            differentiable=(2,), tolerances={F32: 1e-5, F64: 1e-11}),
+    Case("regularized_incomplete_beta", (array([1, 0, -1, 2, 2, 2, np.nan], F32), array([2, 1, 1, 2, 2, 2, 1], F32),
+                                         array([0, 0.5, 0.5, 1, 1.5, -0.5, 0.5], F32)), name="betainc special"),
     *floats("nextafter", [SOME, OTHER], special=(np.inf, -np.inf, np.nan, 1.0, -1.0)),
 ]
 

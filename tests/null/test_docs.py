@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import calco
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md"]
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "jit", "report", "numpy",
@@ -81,6 +83,24 @@ def test_a_wrong_output_is_noticed():
     assert run("[][0]  # raises IndexError\n", {}, "") == "IndexError: list index out of range\n"
     first, second = blocks("```python\nx\n```\n\n```text\ny\n```\n")
     assert (first.language, second.text, second.line, first.follows, second.follows) == ("python", "y\n", 5, False, True)
+
+
+def absent_names() -> list[str]:
+    """The names in the first column of the last table of the differences, below `calco`."""
+    document = (ROOT / "docs/differences-from-jax.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in document.partition("## Not there")[2].splitlines() if line.startswith("| ")]
+    names = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    return [re.sub(r"^jnp\b", "numpy", name.removeprefix("jax.")) for name in names]
+
+
+@pytest.mark.parametrize("name", absent_names())
+def test_what_is_said_to_be_missing_is_missing(name):
+    at = calco
+    for part in name.split("."):
+        if not hasattr(at, part):
+            return
+        at = getattr(at, part)
+    raise AssertionError(f"calco.{name} is there: take it off the list in docs/differences-from-jax.md")
 
 
 @pytest.mark.parametrize("path", sorted({p.relative_to(ROOT).as_posix() for p in (

@@ -153,3 +153,36 @@ def test_vmap_over_array_and_index():
         changed = batch[k].copy()
         changed[places[k]] = 0
         np.testing.assert_array_equal(np.asarray(wrote)[k], changed)
+
+
+def test_places_are_data_in_eager_updates():
+    x = jnp.asarray(np.zeros((6, 2), np.float32))
+    for operation, expected in (("set", 5.0), ("add", 5.0)):
+        getattr(x.at[0, :], operation)(5.0)
+        plans = _programs()
+        for i in range(-6, 6):
+            changed = np.zeros((6, 2), np.float32)
+            changed[i] = expected
+            assert getattr(x.at[i, :], operation)(5.0).tolist() == changed.tolist()
+        assert _programs() == plans
+    assert x.at[0, :].add(1.0)[0].tolist() == [1.0, 1.0]
+
+
+def test_eager_derivatives_of_indexing():
+    """Outside `jit` too, with the derivative's tracers around concrete arrays."""
+    x = jnp.asarray(X)
+    gradient = calco.grad(lambda x: (x[1] * x[0, 1] + x.at[2].set(0.0)[np.array([2, 1])].sum(0)).sum())(x)
+    expected = np.zeros_like(X)
+    expected[1] = X[0, 1] + 1
+    expected[0, 1] = X[1].sum()
+    np.testing.assert_allclose(np.asarray(gradient), expected)
+
+
+def test_64_bits():
+    with calco.enable_x64(True):
+        x = jnp.arange(5.0)
+        assert x.dtype == np.float64 and x[jnp.array([4, -1])].tolist() == [4.0, 4.0]
+        assert x[np.array([2**32 + 1])].tolist() == [4.0]
+        assert x.at[jnp.array([2**32 + 1])].set(9.0).tolist() == x.tolist()
+        assert jnp.nonzero(x)[0].dtype == jnp.argsort(x).dtype == np.int64
+        assert x[jnp.array(-2)].item() == 3.0 and x[jnp.array([1], "uint32")].tolist() == [1.0]

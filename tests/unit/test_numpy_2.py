@@ -82,6 +82,12 @@ def test_split_at_places_from_the_end_and_beyond():
     assert [part.tolist() for part in jnp.split(np.arange(5), [-2, 9])] == [[0, 1, 2], [3, 4], []]
 
 
+def test_diagonal_that_starts_again():
+    expected = np.zeros((7, 3), np.float32)
+    np.fill_diagonal(expected, 5, wrap=True)
+    assert jnp.fill_diagonal(np.zeros((7, 3), np.float32), 5, wrap=True, inplace=False).tolist() == expected.tolist()
+
+
 def test_partition_law():
     found = calco.jit(lambda x: [jnp.partition(x, k, axis=1) for k in range(4)])(X)
     for k, part in enumerate(np.asarray(p) for p in found):

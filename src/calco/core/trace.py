@@ -33,14 +33,14 @@ class Trace:
 
     def apply(self, program, args: list) -> list:
         """Interpret a recorded program (`tracing.composite.Program`), step by step unless overridden."""
-        slots = [*program.consts, *args]
-        for primitive, operands, params, _, _ in program.steps:
-            out = self.process(primitive, [slots[i] if i.__class__ is int else i for i in operands], params)
+        slots = [*program.fixed, *args]
+        for primitive, _, _, operands, params, _ in program.steps:
+            out = self.process(primitive, [slots[i] for i in operands], params)
             if primitive.multiple_results:
                 slots.extend(out)
             else:
                 slots.append(out)
-        return [slots[i] if i.__class__ is int else i for i in program.results]
+        return [slots[i] for i in program.results]
 
     def concrete(self, tracer: Tracer):
         """The array that `tracer` stands for, if this interpreter knows its value; else None."""

@@ -10,6 +10,7 @@ from calco.ops.cumulative import *  # noqa: F403
 from calco.ops.dot import *  # noqa: F403
 from calco.ops.exponential import *  # noqa: F403
 from calco.ops.gather import *  # noqa: F403
+from calco.ops.incomplete import *  # noqa: F403
 from calco.ops.reductions import *  # noqa: F403
 from calco.ops.scatter import *  # noqa: F403
 from calco.ops.selection import *  # noqa: F403

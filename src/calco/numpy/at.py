@@ -8,7 +8,8 @@ import numpy as np
 from calco.avals import dtypes
 from calco.numpy import indexing
 from calco.numpy.creation import asarray
-from calco.numpy.indexing import INT, NEW, SLICE, Plan, geometry, in_bounds, index_matrix, parse_mode, plan_of
+from calco.numpy.indexing import as_data, elements, geometry, index_matrix, parse_mode, recording, window
+from calco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of
 from calco.ops import arithmetic, gather, scatter, shapes, slicing, structure
 from calco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from calco.ops.structure import aval_of
@@ -119,7 +120,14 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
         warnings.warn(f"x.at[...].{operation}: values of dtype {given.dtype.name} do not fit in {aval.dtype.name} "
                       "safely and are cast to it; cast them with astype()", FutureWarning, stacklevel=3)
     if operation == "set" and _is_window(plan, arrays):
-        return _set_window(x, values, plan=plan)
+        w = window(plan)
+        if w.whole or recording():
+            return _set_window(x, values, plan=plan)
+        # The places are data here: a loop over x.at[i] compiles one program.
+        items = tuple([(SLICE, 0, *item[2:]) if item[0] is SLICE else (INT, 0) if item[0] is INT else item
+                       for item in plan.items])
+        return _set_at(x, values, np.array(w.start, np.int32), plan=plan._replace(items=items))
+    plan, arrays = as_data(plan, arrays)
     return _write(x, values, *arrays, plan=plan, operation=operation, mode=mode, flags=flags)
 
 
@@ -181,13 +189,22 @@ def _laid_out(y, plan: Plan):
 
 @composite(static=("plan",))
 def _set_window(x, y, plan):
+    return _window_set(x, y, plan, [structure.literal_like(s, dtypes.int32) for s in window(plan).start])
+
+
+@composite(static=("plan",))
+def _set_at(x, y, starts, plan):
+    return _window_set(x, y, plan, elements(starts))
+
+
+def _window_set(x, y, plan: Plan, starts: list):
     aval = aval_of(x)
     y = structure.convert_element_type(_laid_out(y, plan), aval.dtype, aval.weak_type)
-    w = indexing.window(plan)
+    w = window(plan)
     y = structure.reshape(y, w.sizes)
-    if not w.whole:
+    if w.sizes != plan.shape:
         x = structure.reshape(x, plan.shape)
-        y = slicing.dynamic_update_slice_p.bind(x, y, *[structure.literal_like(s, dtypes.int32) for s in w.start])
+        y = slicing.dynamic_update_slice_p.bind(x, y, *starts)
     return structure.convert_element_type(structure.reshape(y, aval.shape), aval.dtype, aval.weak_type)
 
 

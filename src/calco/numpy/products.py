@@ -258,6 +258,8 @@ def vecmat(x1, x2, /) -> Array:
 
 
 def _matmul_operator(self, other):
+    if isinstance(other, Array):
+        return _matmul(self, other, None, None)
     return matmul(self, other) if recognised(other) else NotImplemented
 
 

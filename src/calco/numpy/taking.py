@@ -7,7 +7,7 @@ import numpy as np
 
 from calco.avals import dtypes
 from calco.core import Array, eager_trace, interpreting
-from calco.numpy import at, indexing, manipulation
+from calco.numpy import at, indexing, manipulation, plans
 from calco.numpy.creation import asarray
 from calco.numpy.promotion import (
     broadcast_to_shape,
@@ -344,7 +344,7 @@ def ix_(*args) -> tuple:
         if a.ndim != 1:
             raise ValueError(f"ix_: argument {i} must be 1-dimensional, got shape {a.shape}")
         if dtypes.kind(a.dtype) == "b":
-            a = asarray(np.nonzero(indexing.concrete_mask(a))[0])
+            a = asarray(np.nonzero(plans.concrete_mask(a))[0])
         result.append(structure.expand_dims(a, [d for d in range(len(args)) if d != i]) if len(args) > 1 else a)
     return tuple(result)
 

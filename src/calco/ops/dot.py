@@ -85,13 +85,17 @@ def _precedence(dtype: np.dtype) -> tuple:
     return _RANK[kind], _bits(dtype), kind == "i" or dtype == dtypes.bfloat16
 
 
-def _result_dtype(x: np.dtype, y: np.dtype, preferred: np.dtype | None) -> np.dtype:
-    """The more precise of the operands' dtypes, unless another is preferred."""
-    result = y if y is not x and _precedence(y) > _precedence(x) else x
+def _common_dtype(x: np.dtype, y: np.dtype) -> np.dtype:
+    """The more precise of the operands' dtypes."""
+    return y if y is not x and _precedence(y) > _precedence(x) else x
+
+
+def preferred_dtype(name: str, result: np.dtype, preferred: np.dtype | None) -> np.dtype:
+    """The dtype of a product: `result`, unless another is preferred."""
     if preferred is None:
         return result
     if dtypes.kind(result) in "iuc" and _bits(preferred) < _bits(result):
-        raise TypeError(f"dot_general: preferred_element_type must not be narrower than the original type, got "
+        raise TypeError(f"{name}: preferred_element_type must not be narrower than the original type, got "
                         f"preferred_element_type of {preferred.name} for result type of {result.name}")
     return preferred
 
@@ -125,7 +129,7 @@ def _infer(x: ShapedArray, y: ShapedArray, *, dimension_numbers, precision, pref
     shape = (*[x.shape[d] for d in x_batch],
              *[n for d, n in enumerate(x.shape) if d not in x_contract and d not in x_batch],
              *[n for d, n in enumerate(y.shape) if d not in y_contract and d not in y_batch])
-    dtype = _result_dtype(x.dtype, y.dtype, preferred_element_type)
+    dtype = preferred_dtype("dot_general", _common_dtype(x.dtype, y.dtype), preferred_element_type)
     return shaped(shape, dtype, x.weak_type and y.weak_type)
 
 
@@ -136,7 +140,7 @@ def _lower(b, outs, x, y, *, dimension_numbers, precision, preferred_element_typ
     out = outs[0]
     x_aval, y_aval = x.aval, y.aval
     if x_aval.dtype is not y_aval.dtype and x_aval.dtype != y_aval.dtype:
-        common = _result_dtype(x_aval.dtype, y_aval.dtype, None)
+        common = _common_dtype(x_aval.dtype, y_aval.dtype)
         x, y = b.convert(x, common), b.convert(y, common)
         x_aval, y_aval = x.aval, y.aval
     batching = f"batching_dims = {list(x_batch)} x {list(y_batch)}, " if x_batch else ""
@@ -214,7 +218,8 @@ def _batch(size, args, dims, *, dimension_numbers, **params):
 def _oracle(x, y, *, dimension_numbers, precision, preferred_element_type):
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
     x, y = np.asarray(x), np.asarray(y)
-    result = _result_dtype(dtypes.as_dtype(x.dtype), dtypes.as_dtype(y.dtype), preferred_element_type)
+    common = _common_dtype(dtypes.as_dtype(x.dtype), dtypes.as_dtype(y.dtype))
+    result = preferred_dtype("dot_general", common, preferred_element_type)
     wide = {"b": np.int64, "i": np.int64, "u": np.uint64, "f": np.float64, "c": np.complex128}[dtypes.kind(result)]
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     x_names, y_names = [next(letters) for _ in x.shape], [next(letters) for _ in y.shape]

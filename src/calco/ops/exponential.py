@@ -161,9 +161,9 @@ def pow(x, y):
     8.0
     """
     if x.__class__ in PYTHON_NUMBERS and y.__class__ not in PYTHON_NUMBERS and dtypes.kind(aval_of(y).dtype) in "fc":
-        x = families.number("pow", x, aval_of(y).dtype)
+        x = families.number("pow", x, aval_of(y))
     if y.__class__ in (float, complex) and x.__class__ not in PYTHON_NUMBERS:
-        y = families.number("pow", y, aval_of(x).dtype)
+        y = families.number("pow", y, aval_of(x))
     return pow_p.bind(x, y)
 
 

@@ -178,8 +178,8 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
                 raise TypeError(f"{primitive.name} takes {arity} arrays, got {len(args)}")
             for model in args:
                 if model.__class__ not in PYTHON_NUMBERS:
-                    dtype = aval_of(model).dtype
-                    args = [number(primitive.name, x, dtype) if x.__class__ in PYTHON_NUMBERS else x for x in args]
+                    aval = aval_of(model)
+                    args = [number(primitive.name, x, aval) if x.__class__ in PYTHON_NUMBERS else x for x in args]
                     break
             return primitive.bind(*args)
     function.__name__ = function.__qualname__ = primitive.name
@@ -187,13 +187,14 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
     return function
 
 
-def number(name: str, x, dtype: np.dtype) -> Literal:
-    """The Python number `x` as a literal of `dtype`, where no information is lost by its kind."""
+def number(name: str, x, aval: ShapedArray) -> Literal:
+    """The Python number `x` as a literal of the dtype and weakness of `aval`, where no information is lost by its kind."""
+    dtype = aval.dtype
     accepted = {bool: "b", int: "iufc", float: "fc", complex: "c"}[type(x)]
     if dtypes.kind(dtype) not in accepted:
         raise TypeError(f"lax.{name} requires arguments to have equal dtypes, got {dtype.name} and the "
                         f"Python {type(x).__name__} {x}")
-    return Literal(scalar(x, dtype), shaped((), dtype))
+    return Literal(scalar(x, dtype), shaped((), dtype, aval.weak_type))
 
 
 def add_tangents(x, y):

@@ -223,5 +223,64 @@ def scaled_bessel(x, order: int, nodes: int = 1024):
     return values * (np.sign(x) if order else 1)
 
 
+def _gamma_parts(a: float, x: float) -> tuple[float, float, float] | None:
+    """The weight, the series of igamma and its derivative by `a`; None outside the domain. For moderate x only."""
+    if math.isnan(a) or math.isnan(x) or a <= 0 or x < 0:
+        return None
+    term = total = 1 / a
+    harmonic, slope, n = 1 / a, -1 / (a * a), 0
+    while n < x + 2 or term > 1e-18 * total:
+        n += 1
+        term *= x / (a + n)
+        harmonic += 1 / (a + n)
+        total += term
+        slope -= term * harmonic
+    return math.exp(a * math.log(x) - x - math.lgamma(a)) if x else 0.0, total, slope
+
+
+def _igamma(a: float, x: float) -> float:
+    if a == x == math.inf:
+        return math.nan
+    if x == math.inf and a >= 0 or a == 0 and x > 0:
+        return 1.0
+    if a == math.inf and x >= 0:
+        return 0.0
+    parts = _gamma_parts(a, x)
+    return math.nan if parts is None else min(parts[0] * parts[1], 1.0)
+
+
+def _igamma_grad_a(a: float, x: float) -> float:
+    if a == x == math.inf:
+        return math.nan
+    if (x in (0, math.inf) and a > 0) or (a == math.inf and x >= 0):
+        return 0.0
+    parts = _gamma_parts(a, x)
+    return math.nan if parts is None else parts[0] * (parts[2] + parts[1] * (math.log(x) - _digamma(a)))
+
+
+def _random_gamma_grad(a: float, x: float) -> float:
+    if (x == 0 and a > 0) or (a == math.inf and x >= 0):
+        return 0.0
+    parts = None if x == math.inf else _gamma_parts(a, x)
+    return math.nan if parts is None else -x * (parts[2] + parts[1] * (math.log(x) - _digamma(a)))
+
+
+def _betainc(a: float, b: float, x: float) -> float:
+    if math.isnan(a + b + x) or a <= 0 or b <= 0 or not 0 <= x <= 1:
+        return math.nan
+    if x in (0, 1):
+        return x
+    term = total = 1.0
+    n = 0
+    while term > 1e-18 * total:
+        term *= (a + b + n) / (a + 1 + n) * x
+        total += term
+        n += 1
+    log_weight = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_weight) * total / a
+
+
+igamma, igamma_grad_a, random_gamma_grad = each(_igamma), each(_igamma_grad_a), each(_random_gamma_grad)
+igammac, betainc = each(lambda a, x: 1 - _igamma(a, x)), each(_betainc)
 erf, erfc, log_gamma = each(math.erf), each(math.erfc), each(_log_gamma)
 digamma, polygamma, zeta, erf_inv = each(_digamma), each(_polygamma), each(_hurwitz_zeta), each(_erf_inv)

@@ -206,8 +206,8 @@ def clamp(min, x, max):
     """
     models = [a for a in (x, min, max) if a.__class__ not in PYTHON_NUMBERS]
     if models:
-        dtype = aval_of(models[0]).dtype
-        min, x, max = [families.number("clamp", a, dtype) if a.__class__ in PYTHON_NUMBERS else a
+        aval = aval_of(models[0])
+        min, x, max = [families.number("clamp", a, aval) if a.__class__ in PYTHON_NUMBERS else a
                        for a in (min, x, max)]
     return clamp_p.bind(min, x, max)
 

@@ -29,27 +29,39 @@ class Program:
     ----------
     jaxpr : Jaxpr
     consts : list
-    steps : list of (primitive, operands, params, out, is_convert)
-        An operand is a slot number or a `Literal`; `out` is an aval or a list of them.
-    results : list of int or Literal
+    fixed : list
+        What stands in the first slots: the constants, then the literals. The arguments follow.
+    steps : list of (primitive, first, second, operands, params, out)
+        `operands` are slot numbers. Where there are one or two, they are `first` and `second` too, else -1: a
+        comprehension costs as much as all the rest of a replayed equation. The second of a conversion is -2.
+        `out` is an aval or a list of them.
+    results : list of int
     """
-    __slots__ = ("jaxpr", "consts", "steps", "results", "name", "executable", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "name", "executable", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
         self.executable = None  # set by the eager interpreter
-        slots = {id(v): i for i, v in enumerate((*jaxpr.constvars, *jaxpr.invars))}
-        number = lambda v: v if v.__class__ is Literal else slots[id(v)]  # noqa: E731
+        atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
+        literals = [v for v in atoms if v.__class__ is Literal]
+        self.fixed = [*consts, *literals]
+        slots: dict[int, int] = {}
+        for v in (*jaxpr.constvars, *literals, *jaxpr.invars):
+            slots[id(v)] = len(slots)
+        if len(slots) != len(self.fixed) + len(jaxpr.invars):
+            raise AssertionError("an atom stands twice in a recorded program")
         self.steps = []
         for eqn in jaxpr.eqns:
-            operands = [number(v) for v in eqn.invars]
+            operands = [slots[id(v)] for v in eqn.invars]
+            first, second = (operands + [-1, -1])[:2] if len(operands) in (1, 2) else (-1, -1)
+            if eqn.primitive.name == "convert_element_type":
+                second = -2
             multiple = eqn.primitive.multiple_results
             out = [v.aval for v in eqn.outvars] if multiple else eqn.outvars[0].aval
-            self.steps.append((eqn.primitive, operands, eqn.params, out,
-                               eqn.primitive.name == "convert_element_type"))
+            self.steps.append((eqn.primitive, first, second, operands, eqn.params, out))
             for v in eqn.outvars:
                 slots[id(v)] = len(slots)
-        self.results = [number(v) for v in jaxpr.outvars]
+        self.results = [slots[id(v)] for v in jaxpr.outvars]
 
 
 class _Plans(dict):

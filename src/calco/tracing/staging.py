@@ -130,13 +130,22 @@ class StagingTrace(Trace):
             frame = user_frame()
             where = frame.f_code, frame.f_lasti
         code, lasti = where
-        slots = [x if x.__class__ is StagedTracer and x.trace is self else self.read(x)
-                 for x in (*program.consts, *args)]
-        for primitive, operands, params, out, is_convert in program.steps:
-            ins = [slots[i] if i.__class__ is int else i for i in operands]
-            if is_convert and ins[0].__class__ is Literal:
-                slots.append(Literal(scalar(ins[0].val, out.dtype), out))  # a number converts at once
-                continue
+        append, slots = self.append, [*program.fixed]
+        for x in args:
+            slots.append(x if x.__class__ is StagedTracer and x.trace is self else self.read(x))
+        if program.consts:
+            slots[:len(program.consts)] = [self.read(x) for x in program.consts]
+        for primitive, first, second, operands, params, out in program.steps:
+            if second >= 0:
+                ins = [slots[first], slots[second]]
+            elif first >= 0:
+                x = slots[first]
+                if second == -2 and x.__class__ is Literal:
+                    slots.append(Literal(scalar(x.val, out.dtype), out))  # a number converts at once
+                    continue
+                ins = [x]
+            else:
+                ins = [slots[i] for i in operands]
             eqn = _new(Eqn)
             eqn.primitive, eqn.invars, eqn.params = primitive, ins, params
             eqn.code, eqn.lasti = code, lasti
@@ -149,8 +158,8 @@ class StagingTrace(Trace):
                 results = [self.new_value(a) for a in out]
                 eqn.outvars = tuple(results)
                 slots.extend(results)
-            self.append(eqn)
-        return [slots[i] if i.__class__ is int else i for i in program.results]
+            append(eqn)
+        return [slots[i] for i in program.results]
 
     def new_value(self, aval: ShapedArray) -> StagedTracer:
         tracer = _new(StagedTracer)
