@@ -18,7 +18,7 @@ from calco.ir.rewrite import dce
 from calco.jit.eager import as_array
 from calco.jit.lowering import lower_module
 from calco.jit.records import TraceRecord
-from calco.jit.signature import Arguments, ShapeDtypeStruct, leaf_aval
+from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval
 from calco.ops.structure import PYTHON_NUMBERS
 
 
@@ -276,7 +276,7 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         traced = self.lowered.traced
-        args, kwargs, _ = traced.arguments.split(args, kwargs)
+        args, kwargs = self._dynamic(args, kwargs)
         leaves, treedef = trees.flatten((args, kwargs))
         if treedef != traced.in_tree:
             raise TypeError(f"{traced.fun_name} was compiled for arguments of the structure {traced.in_tree}, but was "
@@ -295,6 +295,25 @@ class Compiled:
             raise TypeError(f"Argument types differ from the types for which {traced.fun_name} was compiled:\n"
                             + "\n".join(wrong))
         return self.run(leaves)
+
+    def _dynamic(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments without the static ones. Those may be left out; one that is given must be the traced one."""
+        traced = self.lowered.traced
+        count = traced.in_tree.child(0).num_children
+        places = [i for i in sorted(traced.arguments.static_nums) if i < count]
+        if places and len(args) == count - len(places):
+            filled = list(args)
+            for i in places:
+                filled.insert(i, _OMITTED)
+            args = tuple(filled)
+        args, kwargs, statics = traced.arguments.split(args, kwargs)
+        known = dict(self.record.statics)
+        for static in statics:
+            name, value = static.name, static.value
+            if value is not _OMITTED and (name not in known or StaticValue(known[name], name) != static):
+                raise TypeError(f"static argument {name} of {traced.fun_name}: compiled for {known.get(name)!r}, called "
+                                f"with {value!r}; lower and compile again for another value, or leave it out")
+        return args, kwargs
 
     in_tree = property(lambda self: self.lowered.traced.in_tree)
     out_tree = property(lambda self: self.lowered.traced.out_tree)
@@ -331,4 +350,5 @@ def buffer_of(x, aval: ShapedArray):
     return as_array(x).buffer
 
 
+_OMITTED = object()  # stands where a static argument may be
 _LEAF = trees.structure(np.float32(0))

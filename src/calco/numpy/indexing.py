@@ -114,7 +114,7 @@ def read_window(x, w: Window, steps: tuple):
     trace = state.trace
     if x.__class__ is StagedTracer and x.trace is trace:
         for primitive, params, aval in steps:
-            x = trace.record(primitive, [x], params, aval)
+            x = trace.record(primitive, params, aval, [x])
         return x
     if not steps:
         return x

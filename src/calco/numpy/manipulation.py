@@ -61,7 +61,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
     if recorded:
         found = _reshapes.get((a.aval, shape))
         if found is not None:
-            return a.trace.record(structure.reshape_p, [a], *found)
+            return a.trace.record(structure.reshape_p, *found, [a])
     aval = typed("reshape", a)
     refuse("reshape", out_sharding=out_sharding)
     given, shape = shape, _sizes(aval, shape)
@@ -193,7 +193,7 @@ def transpose(a, axes=None) -> Array:
     if axes is None and a.__class__ is StagedTracer and a.trace is state.trace:
         found = _reversals.get(a.aval)
         if found is not None:
-            return a.trace.record(structure.transpose_p, [a], *found)
+            return a.trace.record(structure.transpose_p, *found, [a])
         if a.aval.ndim > 1:
             params = dict(permutation=tuple(range(a.aval.ndim))[::-1])
             _reversals[a.aval] = params, structure.transpose_p.type_of((a.aval,), params)

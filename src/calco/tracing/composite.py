@@ -15,7 +15,7 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
 from calco.core import Array, state
 from calco.ir import DebugInfo, Jaxpr, Literal
-from calco.tracing.staging import StagedTracer, stage
+from calco.tracing.staging import StagedTracer, StagingTrace, stage
 
 _LIMIT = 4096  # plans kept per function
 _NUMBERS = (float, int, bool, complex)
@@ -37,7 +37,7 @@ class Program:
         `out` is an aval or a list of them.
     results : list of int
     """
-    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "name", "executable", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "single", "name", "executable", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
@@ -62,6 +62,15 @@ class Program:
             for v in eqn.outvars:
                 slots[id(v)] = len(slots)
         self.results = [slots[id(v)] for v in jaxpr.outvars]
+        self.single = self._single()
+
+    def _single(self) -> tuple | None:
+        """Primitive, parameters and result type, if the program is one operation on its arguments in order."""
+        if len(self.steps) != 1 or self.fixed:
+            return None
+        primitive, _, _, operands, params, out = self.steps[0]
+        in_order = operands == list(range(len(self.jaxpr.invars))) and self.results == [len(operands)]
+        return (primitive, params, out) if in_order and out.__class__ is ShapedArray else None
 
 
 class _Plans(dict):
@@ -176,7 +185,14 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
                 plans.clear()
             plans[full] = plan
         program, treedef = plan
-        outs = state.trace.apply(program, leaves)
+        trace = state.trace
+        if program.single is not None and trace.__class__ is StagingTrace:
+            for x in leaves:
+                if x.__class__ is not StagedTracer or x.trace is not trace:
+                    break
+            else:
+                return trace.record(*program.single, leaves)
+        outs = trace.apply(program, leaves)
         return outs[0] if treedef is None else treedef.unflatten(outs)
 
     wrapper, call = _wrapper(function, static, run)

@@ -101,9 +101,9 @@ class StagingTrace(Trace):
             ins.append(x if x.__class__ is StagedTracer and x.trace is self else self.read(x, i))
             i += 1
         out = primitive.type_of(tuple([x.aval for x in ins]), params)
-        return self.record(primitive, ins, params, out)
+        return self.record(primitive, params, out, ins)
 
-    def record(self, primitive, ins: list, params: dict, out):
+    def record(self, primitive, params: dict, out, ins: list):
         """Append an equation of known type; `ins` are atoms of this trace, `out` an aval or a list of them."""
         where = self.where
         if where is None:
