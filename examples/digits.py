@@ -23,7 +23,7 @@ import calco
 import calco.numpy as jnp
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (after the backend is chosen)
+import matplotlib.pyplot as plt  # after the backend is chosen
 
 OUTPUT = Path(__file__).parent / "output"
 LEARNING_RATE = 0.1
@@ -86,8 +86,8 @@ def train(train_step, params, images, labels, epochs: int, rng: np.random.Genera
     """The trained parameters, and the loss of every step."""
     velocity = calco.tree.map(np.zeros_like, params)
     losses = []
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs, loss {task.fields[loss]}"),
-               TimeElapsedColumn())
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(),
+               TextColumn("epochs, loss {task.fields[loss]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=epochs, loss="...")
         for _ in range(epochs):

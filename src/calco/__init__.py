@@ -43,5 +43,4 @@ __all__ = [
     "Array", "ClosedJaxpr", "Jaxpr", "ShapeDtypeStruct", "TraceRecord", "clear_caches", "config", "default_backend",
     "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "grad",
     "hessian", "jacfwd", "jacrev", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
-    "local_devices", "make_jaxpr", "numpy", "show_traces",
-    "tree", "tree_util", "value_and_grad", "vjp", "vmap"]
+    "local_devices", "make_jaxpr", "numpy", "show_traces", "tree", "tree_util", "value_and_grad", "vjp", "vmap"]

@@ -42,9 +42,7 @@ def test_conditionals_that_became_selects_reach_the_outer_record(function):
 
 def test_source_lines_survive_the_gradient_of_a_nested_jit():
     closed = calco.make_jaxpr(calco.grad(product))(1.0)
-    printed = closed.pretty_print(source_info=True)
-    assert "jnp.sin" not in printed
-    inner = [e for e in closed.eqns if e.primitive.name == "jit"][0].params["jaxpr"]
+    inner = next(e for e in closed.eqns if e.primitive.name == "jit").params["jaxpr"]
     lines = {e.primitive.name: calco.tracing.place_of(e.code, e.lasti).text for e in inner.eqns}
     assert lines == {"sin": "y = jnp.sin(x)", "cos": "y = jnp.sin(x)", "mul": "return y * x"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 
 from calco.avals import tangent_aval
-from calco.core import Linear, Primitive, Zero
 from calco.control.programs import hoist, take
+from calco.core import Linear, Primitive, Zero
 from calco.ir import ClosedJaxpr
 from calco.ir.evaluate import evaluate_reference
 from calco.transforms.batching import batched_program

@@ -5,7 +5,6 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 
-
 from calco.avals import dtypes, tangent_aval, trees
 from calco.control.branches import Branch, close_branches, joined_types
 from calco.control.programs import hoist, take
@@ -28,7 +27,6 @@ from calco.transforms.arguments import check_array
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_program
 from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
-
 
 # --- the rules --------------------------------------------------------------------------------
 
