@@ -14,7 +14,7 @@ from calco.ops.comparison import eq, ge, lt
 from calco.ops.complexes import conj, part_dtype, real
 from calco.ops.families import callable_of, elementwise, fit, linear_transpose
 from calco.ops.selection import select_n
-from calco.ops.structure import aval_of, convert_element_type, full, literal_like, unbroadcast
+from calco.ops.structure import aval_of, convert_element_type, full, literal_as, literal_like, unbroadcast
 from calco.tracing import scalar
 
 # --- sums and products --------------------------------------------------------------------------
@@ -30,12 +30,16 @@ def _sub_transpose(ct, x, y):
 
 
 def _mul_transpose(ct, x, y):
+    if isinstance(x, Linear) and isinstance(y, Linear):
+        structure.NOT_LINEAR()
     if isinstance(x, Linear):
         return unbroadcast(mul(ct, y), x.aval), None
     return None, unbroadcast(mul(x, ct), y.aval)
 
 
 def _div_transpose(ct, x, y):
+    if isinstance(y, Linear):
+        structure.NOT_LINEAR()
     return (unbroadcast(div(ct, y), x.aval) if isinstance(x, Linear) else None, None)
 
 
@@ -80,9 +84,9 @@ rem = callable_of(rem_p, 2, """Elementwise remainder of the truncated quotient: 
 
 def _share(chosen, ans, other):
     """1 where `chosen` is the answer, 1/2 where `other` is too, else 0."""
-    dtype = aval_of(ans).dtype
-    hit, tie = [convert_element_type(eq(v, ans), dtype) for v in (chosen, other)]
-    return div(hit, add(tie, literal_like(1, dtype)))
+    aval = aval_of(ans)
+    hit, tie = [convert_element_type(eq(v, ans), aval.dtype, aval.weak_type) for v in (chosen, other)]
+    return div(hit, add(tie, literal_as(1, ans)))
 
 
 def _extremum_lower(op: str, direction: str):
@@ -166,7 +170,7 @@ sign = callable_of(sign_p, 1, """Elementwise sign: -1, 0 or 1; -0.0 and NaN stay
 
 square_p = elementwise("square", None, kinds="iufc",
                        lower=lambda b, outs, x: b.binary("stablehlo.multiply", x, x, outs[0]),
-                       derivatives=[lambda g, ans, x: mul(g, mul(literal_like(2, aval_of(x).dtype), x))],
+                       derivatives=[lambda g, ans, x: mul(g, mul(literal_as(2, x), x))],
                        oracle=oracles.quiet(np.square))
 square = callable_of(square_p, 1, """Elementwise ``x * x``.""")
 
@@ -197,7 +201,7 @@ def _integer_pow_jvp(primals, tangents, *, y):
     out = integer_pow_p.bind(x, y=y)
     if isinstance(t, Zero) or y == 0:
         return out, Zero(aval_of(out))
-    slope = mul(literal_like(y, aval_of(x).dtype), integer_pow(x, y - 1)) if y != 1 else None
+    slope = mul(literal_as(y, x), integer_pow(x, y - 1)) if y != 1 else None
     return out, t if slope is None else mul(t, slope)
 
 

@@ -10,13 +10,13 @@ from calco.ops.arithmetic import add, div, integer_pow, mul, sub
 from calco.ops.comparison import eq
 from calco.ops.families import callable_of, elementwise, fit
 from calco.ops.selection import select_n
-from calco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, full, literal_like
+from calco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, full, literal_as, literal_like
 from calco.tracing import scalar
 
 
 def constant(value, x):
     """The number `value` in the dtype of `x`."""
-    return literal_like(value, aval_of(x).dtype)
+    return literal_as(value, x)
 
 
 def constant_value(b, value, out):

@@ -428,9 +428,15 @@ def instantiate(tangent):
     return zeros(tangent.aval) if isinstance(tangent, Zero) else tangent
 
 
-def literal_like(value, dtype: np.dtype) -> Literal:
+def literal_like(value, dtype: np.dtype, weak_type: bool = False) -> Literal:
     """The number `value` as a literal of this dtype, for use in rules."""
-    return Literal(scalar(value, dtype), shaped((), dtype))
+    return Literal(scalar(value, dtype), shaped((), dtype, weak_type))
+
+
+def literal_as(value, x) -> Literal:
+    """The number `value` as a literal of the dtype and weak type of `x`."""
+    aval = aval_of(x)
+    return literal_like(value, aval.dtype, aval.weak_type)
 
 
 NOT_LINEAR = No("the operation is not linear in this operand")

@@ -67,6 +67,10 @@ def _check_tangents(primals_tree, primals, tangents_tree, tangents, names):
                              f"{want.shape} and tangent shape {got.shape} for {name}")
 
 
+def _name(aval: ShapedArray) -> str:
+    return f"{_dtype_name(aval)}[{','.join(map(str, aval.shape))}]"
+
+
 def _dtype_name(aval: ShapedArray) -> str:
     return "float0" if aval.dtype == dtypes.float0 else aval.dtype.name
 
@@ -100,9 +104,10 @@ def jvp(fun: Callable, primals, tangents, has_aux: bool = False):
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError("primal and tangent arguments to jvp must be tuples or lists; found "
                         f"{type(primals).__name__} and {type(tangents).__name__}.")
-    leaves, in_tree = trees.flatten(tuple(primals))
-    dots, dots_tree = trees.flatten(tuple(tangents))
-    _check_tangents(in_tree, leaves, dots_tree, dots, trees.path_strings(in_tree))
+    leaves, tree = trees.flatten(primals)
+    dots, dots_tree = trees.flatten(tangents)
+    _check_tangents(tree, leaves, dots_tree, dots, trees.path_strings(tree))
+    in_tree = trees.structure(tuple(primals))
     flat = _Flat("jvp", fun, in_tree, has_aux)
     dots = [Zero(tangent_aval(aval_of(p))) if aval_of(t).dtype == dtypes.float0 else t for p, t in zip(leaves, dots)]
     outs, out_dots = jvp_flat(flat, leaves, dots)
@@ -206,7 +211,15 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 
     def f_lin(*tangents):
         dots, tree = trees.flatten(tangents)
-        _check_tangents(in_tree, leaves, tree, dots, trees.path_strings(in_tree))
+        if tree != in_tree:
+            raise TypeError("the tangents given to a linearized function must have the tree structure of the primals; "
+                            f"primals have {in_tree}, tangents {tree}")
+        for path, p, t in zip(trees.path_strings(in_tree), leaves, dots):
+            want, got = tangent_aval(aval_of(p)), check_array("linearized function", f"tangent {path}", t)
+            if want.dtype != got.dtype or want.shape != got.shape:
+                raise ValueError("linearized function called on tangent values inconsistent with the original primal "
+                                 f"values: got tangent {_name(got)} for primal {_name(aval_of(p))} but expected "
+                                 f"{_name(want)}, at {path}")
         dots = [t for t, on in zip(dots, at.active) if on]
         return trees.unflatten(out_tree, push_forward(at, dots))
 
@@ -222,6 +235,14 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
     callable
         ``cotangent -> tuple`` with one entry per argument.
 
+    Raises
+    ------
+    TypeError
+        If argument and result types are neither all inexact nor all integers, or the cotangent does not have
+        the type of the output.
+    NotImplementedError
+        If `fun` is not linear.
+
     Examples
     --------
     >>> import calco, calco.numpy as jnp
@@ -233,20 +254,23 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
     leaves, in_tree = trees.flatten(primals)
     avals = [x if isinstance(x, ShapedArray) else shaped(tuple(x.shape), dtypes.canonicalize(x.dtype))
              if hasattr(x, "shape") and hasattr(x, "dtype") else aval_of(x) for x in leaves]
-    if not all(map(is_inexact, avals)):
-        raise TypeError("linear_transpose only supports [float or complex] arguments, got "
-                        f"{', '.join(a.dtype.name for a in avals)}")
     flat = _Flat("linear_transpose", fun, in_tree)
     staged = stage(flat, avals)
+    types = [*avals, *staged.jaxpr.out_avals]
+    if len({is_inexact(a) for a in types}) > 1 or any(a.dtype == dtypes.bool_ for a in types):
+        raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], and integer -> "
+                        f"integer functions, but got {', '.join(map(_dtype_name, avals))} -> "
+                        f"{', '.join(map(_dtype_name, staged.jaxpr.out_avals))}")
 
     def transposed(cotangent):
         cts, tree = trees.flatten(cotangent)
         if tree != flat.out_tree:
             raise TypeError(f"cotangent tree does not match function output, expected {flat.out_tree} but got {tree}")
-        for ct, aval in zip(cts, staged.jaxpr.out_avals):
-            got = check_array("linear_transpose", "the cotangent", ct)
+        for path, ct, aval in zip(trees.path_strings(tree), cts, staged.jaxpr.out_avals):
+            got = check_array("linear_transpose", f"the cotangent{path}", ct)
             if got.shape != aval.shape or got.dtype != aval.dtype:
-                raise TypeError(f"cotangent type does not match function output, expected {aval.short} but got {got.short}")
+                raise TypeError(f"cotangent type does not match function output, expected {aval.short} but got "
+                                f"{got.short} for the cotangent{path}")
         outs = backward(staged.jaxpr, staged.consts, [True] * len(avals), [None] * len(avals), cts)
         return trees.unflatten(in_tree, [instantiate(ct) for ct in outs])
 

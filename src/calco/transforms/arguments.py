@@ -64,9 +64,10 @@ def pick_arguments(transform: str, function: Callable, args: Sequence, argnums) 
     found = []
     for i in normalise_argnums(transform, argnums):
         if not -len(args) <= i < len(args):
-            raise ValueError(f"{transform} of {function_name(function)}: argnums={argnums!r} needs at least "
-                             f"{i + 1 if i >= 0 else -i} positional arguments, but the call has {len(args)}; "
-                             "arguments passed by keyword are not differentiated")
+            error = TypeError if transform == "grad" and i >= 0 else ValueError  # as JAX has them
+            raise error(f"{transform} of {function_name(function)}: argnums={argnums!r} needs at least "
+                            f"{i + 1 if i >= 0 else -i} positional arguments, but the call has {len(args)}; "
+                            "arguments passed by keyword are not differentiated")
         found.append(i % len(args))
     if len(set(found)) != len(found):
         raise ValueError(f"{transform}: argnums={argnums!r} names an argument twice")

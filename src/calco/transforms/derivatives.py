@@ -5,20 +5,20 @@ import functools
 import math
 from collections.abc import Callable
 
-from calco.avals import dtypes, shaped, trees
+from calco.avals import ShapedArray, dtypes, shaped, trees
 from calco.ops.comparison import eq
 from calco.ops.shapes import iota
 from calco.ops.slicing import slice_in_dim
 from calco.ops.structure import aval_of, broadcast_in_dim, convert_element_type, reshape, zeros
 from calco.transforms.api import jvp, vjp
-from calco.transforms.arguments import check_callable, function_name, pick_arguments
+from calco.transforms.arguments import check_array, check_callable, function_name, pick_arguments
 from calco.transforms.mapping import vmap
 
 
-def _identity(n: int, dtype):
+def _identity(n: int, aval: ShapedArray):
     rows = broadcast_in_dim(iota(dtypes.int32, n), (n, n), (0,))
     columns = broadcast_in_dim(iota(dtypes.int32, n), (n, n), (1,))
-    return convert_element_type(eq(rows, columns), dtype)
+    return convert_element_type(eq(rows, columns), aval.dtype, aval.weak_type)
 
 
 def _basis(avals) -> list:
@@ -27,7 +27,7 @@ def _basis(avals) -> list:
     parts, start = [], 0
     for a in avals:
         n = math.prod(a.shape)
-        columns = _identity(total, a.dtype) if total else zeros(shaped((0, 0), a.dtype))
+        columns = _identity(total, a) if total else zeros(a.update(shape=(0, 0)))
         parts.append(reshape(slice_in_dim(columns, start, start + n, axis=1), (total, *a.shape)))
         start += n
     return parts
@@ -35,9 +35,12 @@ def _basis(avals) -> list:
 
 def _cut(x, avals, axis: int) -> list:
     """`x` with its dimension `axis` (one entry per coordinate) cut into the shapes of the leaves."""
-    shape, start, parts = aval_of(x).shape, 0, []
+    (shape, dtype), start, parts = (aval_of(x).shape, aval_of(x).dtype), 0, []
     for a in avals:
         n = math.prod(a.shape)
+        if dtype == dtypes.float0:
+            parts.append(zeros(shaped((*shape[:axis], *a.shape, *shape[axis + 1:]), dtype)))
+            continue
         part = slice_in_dim(x, start, start + n, axis=axis)
         parts.append(reshape(part, (*shape[:axis], *a.shape, *shape[axis + 1:])))
         start += n
@@ -46,8 +49,10 @@ def _cut(x, avals, axis: int) -> list:
 
 def _check_leaves(transform: str, tree, what: str, holomorphic: bool, allow_int: bool = False) -> list:
     leaves, treedef = trees.flatten(tree)
-    avals = [aval_of(x) for x in leaves]
-    for path, aval in zip(trees.path_strings(treedef), avals):
+    avals = []
+    for path, x in zip(trees.path_strings(treedef), leaves):
+        aval = check_array(transform, f"{what}{path}", x)
+        avals.append(aval)
         kind = dtypes.kind(aval.dtype)
         if holomorphic and kind != "c":
             raise TypeError(f"{transform} with holomorphic=True requires {what}s with complex dtype, but got "
@@ -109,7 +114,8 @@ def jacfwd(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = 
 
         pushed = vmap(push, in_axes=0, out_axes=(-1, None) if has_aux else (-1,))(*_basis(avals))
         columns = pushed[0]
-        _check_leaves("jacfwd", columns, "output", holomorphic)
+        if holomorphic:
+            _check_leaves("jacfwd", columns, "output", holomorphic)
 
         def arrange(column):
             parts = _cut(column, avals, aval_of(column).ndim - 1)

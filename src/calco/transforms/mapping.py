@@ -5,11 +5,11 @@ import functools
 import operator
 from collections.abc import Callable
 
-from calco.avals import trees
+from calco.avals import dtypes, trees
 from calco.ir import DebugInfo
-from calco.ops.structure import aval_of, move_dim, with_batch_dim
+from calco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
 from calco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
-from calco.transforms.batching import vmap_flat
+from calco.transforms.batching import vmap_flat, with_dim
 
 
 def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None = None, spmd_axis_name=None):
@@ -30,6 +30,8 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
     ------
     ValueError
         If the mapped axes have different sizes, an axis is out of range, or `in_axes` does not fit.
+    TypeError
+        If an axis or `axis_size` is not an int.
 
     Examples
     --------
@@ -47,6 +49,11 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         _check_axis("in_axes", axis)
     for axis in trees.leaves(out_axes):
         _check_axis("out_axes", axis)
+    if axis_size is not None and not _is_int(axis_size):
+        raise TypeError(f"vmap axis_size must be an int or None, but got {axis_size!r} of type "
+                        f"{type(axis_size).__name__}.")
+    if axis_size is not None and axis_size < 0:
+        raise ValueError(f"vmap axis_size must not be negative, but got {axis_size}.")
 
     @functools.wraps(fun)
     def vmap_f(*args, **kwargs):
@@ -82,11 +89,17 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
 
 
 def _check_axis(argument: str, axis) -> None:
-    try:
-        operator.index(axis)
-    except TypeError:
+    if not _is_int(axis):
         raise TypeError(f"vmap {argument} must be an int, None, or (nested) container with those types as leaves, but "
-                        f"got {axis!r} of type {type(axis).__name__}.") from None
+                        f"got {axis!r} of type {type(axis).__name__}.")
+
+
+def _is_int(x) -> bool:
+    try:
+        operator.index(x)
+    except TypeError:
+        return False
+    return not isinstance(x, bool)
 
 
 def _leaf_names(fun, args, in_tree) -> list[str]:
@@ -134,4 +147,6 @@ def _deliver(path: str, x, dim, axis, size: int):
     if not -ndim <= axis < ndim:
         raise ValueError(f"vmap out_axes={axis} is out of range for output{path} with {ndim} dimensions")
     axis %= ndim
+    if aval_of(x).dtype == dtypes.float0:
+        return zeros(with_dim(aval_of(x), size, axis))
     return move_dim(with_batch_dim(x, dim, size) if dim is None else x, 0 if dim is None else dim, axis)
