@@ -57,7 +57,7 @@ def environment(python: str, version: str, purpose: str) -> Path:
     print(f"== building {folder.relative_to(ROOT)} with Python {version}", flush=True)
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     pip = [str(executable), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, "--upgrade", "pip", "setuptools>=68"], check=True)
+    subprocess.run([*pip, "--upgrade", "pip", "setuptools>=77"], check=True)
     subprocess.run([*pip, "--editable", f"{ROOT}[{EXTRAS[purpose]}]"], check=True)
     stamp.write_text(wanted)
     return executable
