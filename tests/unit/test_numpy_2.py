@@ -112,3 +112,9 @@ def test_messages_name_the_remedy():
         jnp.reshape(X, 5)
     with pytest.raises(NotImplementedError, match="constant"):
         jnp.pad(X, 1, "none")
+
+
+def test_a_composite_used_twice_inside_another():
+    """The replayed program's literals then stand twice in the outer one."""
+    padded = np.asarray(jnp.pad(np.arange(4, dtype=np.float32), 2, "mean", stat_length=2))
+    np.testing.assert_array_equal(padded, np.pad(np.arange(4, dtype=np.float32), 2, "mean", stat_length=2))
