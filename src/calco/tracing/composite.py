@@ -43,7 +43,8 @@ class Program:
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
         self.executable = None  # set by the eager interpreter
         atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
-        literals = [v for v in atoms if v.__class__ is Literal]
+        # A program replayed twice inside another leaves its literals there twice.
+        literals = list({id(v): v for v in atoms if v.__class__ is Literal}.values())
         self.fixed = [*consts, *literals]
         slots: dict[int, int] = {}
         for v in (*jaxpr.constvars, *literals, *jaxpr.invars):
