@@ -9,6 +9,7 @@ import numpy as np
 from calco.avals import shaped
 from calco.ops import arithmetic
 from calco.ops.comparison import ge_p, gt, le_p
+from calco.ops.convolution import conv_dimension_numbers
 from calco.ops.dot import Precision
 from calco.ops.selection import select
 from calco.tracing import stage
@@ -132,6 +133,8 @@ _WINDOWS = [row for name, kinds in (("reduce_window_sum", NUMBERS), ("reduce_win
     *[Case(name, (values((3, 4), dtype),), PLAIN) for dtype in kinds],
     Case(name, (values((2, 4)),), _window((3, 1)), name=f"{name} with no window"),
     Case(name, (values((0, 4)),), _window((2, 1), padding=((2, 1), (0, 0))), name=f"{name} of padding only"),
+    Case(name, (values((4, 4)),), _window((2, 2), padding=((-1, 1), (0, -1))), name=f"{name} with negative padding",
+         differentiable=name == "reduce_window_sum"),
     Case(name, (values(()),), _window(()), name=f"{name} of a scalar")]]
 _SELECTED = [
     *[Case("select_and_gather_add", (values((4, 5), seed=1), values((4, 5))), {**params, "select_prim": select_prim},
@@ -181,6 +184,34 @@ _DOTS = [
     _dot(values((2, 3), F16), values((3, 2), F32, 1), MATRICES, tolerance=2e-3),
     _dot(values((2, 3), I8), values((3, 2), F32, 1), MATRICES)]
 
+# --- convolutions ---------------------------------------------------------------------------------------
+
+
+def _conv(x, y, *, strides=None, padding=None, lhs_dilation=None, rhs_dilation=None, layout=None, **more) -> Case:
+    options = {k: more.pop(k) for k in ("tolerance", "differentiable", "name") if k in more}
+    ones, none = (1,) * (x.ndim - 2), ((0, 0),) * (x.ndim - 2)
+    params = {"window_strides": strides or ones, "padding": padding or none, "lhs_dilation": lhs_dilation or ones,
+              "rhs_dilation": rhs_dilation or ones, "feature_group_count": 1, "precision": None,
+              "preferred_element_type": None, "dimension_numbers": conv_dimension_numbers(x.shape, y.shape, layout)}
+    return Case("conv_general_dilated", (x, y), {**params, **more}, **{"tolerance": 2e-5, **options})
+
+
+_CONVOLUTIONS = [
+    _conv(values((2, 3, 6)), values((4, 3, 2), seed=1), differentiable=True),
+    _conv(values((2, 3, 5, 6)), values((4, 3, 2, 3), seed=1), strides=(2, 1), padding=((1, 0), (1, 2)),
+          differentiable=True),
+    _conv(values((2, 5, 4, 3)), values((2, 2, 3, 2), seed=1), layout=("NHWC", "HWIO", "HWNC"), strides=(1, 2),
+          lhs_dilation=(2, 1), rhs_dilation=(1, 2), padding=((0, 1), (2, 1)), differentiable=True),
+    _conv(values((2, 4, 5)), values((6, 2, 3), seed=1), feature_group_count=2, padding=((1, 1),), strides=(2,),
+          differentiable=True),
+    _conv(values((2, 3)), values((4, 3), seed=1), differentiable=True),
+    _conv(values((1, 2, 4)), values((2, 2, 3), seed=1), padding=((-1, 2),), differentiable=True),
+    _conv(values((1, 2, 4), BFLOAT16), values((2, 2, 3), BFLOAT16, 1), tolerance=2e-2),
+    _conv(values((1, 2, 4), F16), values((2, 2, 3), F16, 1), preferred_element_type=F32, tolerance=2e-3),
+    _conv(values((1, 2, 4), I32), values((2, 2, 3), I32, 1)),
+    _conv(values((1, 2, 2)), values((2, 2, 3), seed=1), name="conv_general_dilated with no window"),
+    _conv(values((0, 2, 4)), values((2, 2, 3), seed=1), name="conv_general_dilated of nothing")]
+
 # --- order ------------------------------------------------------------------------------------------------
 
 
@@ -208,4 +239,4 @@ _LARGEST = [
     Case("top_k", (values((0, 3)),), {"axis": 1, "k": 2}, name="top_k of nothing")]
 
 ROWS: list[Case] = [*_SUMS, *_EXTREMES, *_PRODUCTS, *_LOGIC, *_POSITIONS, *_GENERAL, *_RUNNING, *_WINDOWS, *_SELECTED,
-                    *_GENERAL_WINDOWS, *_DOTS, *_ORDER, *_LARGEST]
+                    *_GENERAL_WINDOWS, *_DOTS, *_CONVOLUTIONS, *_ORDER, *_LARGEST]

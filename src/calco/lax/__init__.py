@@ -6,6 +6,7 @@ from calco.ops.comparison import *  # noqa: F403
 from calco.ops.complexes import *  # noqa: F403
 from calco.ops.computations import *  # noqa: F403
 from calco.ops.conversion import *  # noqa: F403
+from calco.ops.convolution import *  # noqa: F403
 from calco.ops.cumulative import *  # noqa: F403
 from calco.ops.dot import *  # noqa: F403
 from calco.ops.exponential import *  # noqa: F403

@@ -97,7 +97,7 @@ def window_shape(name: str, x: ShapedArray, *, window_dimensions, window_strides
 def write_window(b, xs, starts, outs, region, **window) -> list:
     """``stablehlo.reduce_window`` by the closed block `region`; `window` are the parameters that are not trivial."""
     attrs = [f"{_ATTRIBUTES[name]} = {hlo.i64_array(values)}" for name, values in window.items() if name != "padding"]
-    attrs.append(_padding(window["padding"]))
+    attrs.append(padding_attribute(window["padding"]))
     return b.ops("stablehlo.reduce_window", [*xs, *starts], outs, ", ".join(attrs), (region,))
 
 
@@ -105,7 +105,8 @@ _ATTRIBUTES = {"window_dimensions": "window_dimensions", "window_strides": "wind
                "base_dilation": "base_dilations", "window_dilation": "window_dilations"}
 
 
-def _padding(padding) -> str:
+def padding_attribute(padding) -> str:
+    """``padding = dense<[[0, 1]]> : tensor<1x2xi64>``"""
     pairs = ", ".join([f"[{low}, {high}]" for low, high in padding])
     return f"padding = dense<[{pairs}]> : tensor<{len(padding)}x2xi64>" if padding else \
         "padding = dense<> : tensor<0x2xi64>"
@@ -133,12 +134,17 @@ def windows_of(x: np.ndarray, fill, *, window_dimensions, window_strides, paddin
 
 
 def _padded(x, fill, padding, base_dilation):
-    shape = [dilated(n, d) + low + high for n, d, (low, high) in zip(x.shape, base_dilation, padding)]
-    dense, real = np.full(shape, fill, x.dtype), np.zeros(shape, bool)
-    if x.size:
-        places = np.ix_(*[low + d * np.arange(n) for n, d, (low, _) in zip(x.shape, base_dilation, padding)])
-        dense[places], real[places] = x, True
-    return dense, real
+    """`x` spread out and padded (or cut, where the padding is negative), and where that holds elements."""
+    spread = [dilated(n, d) for n, d in zip(x.shape, base_dilation)]
+    dense, real = np.full(spread, fill, x.dtype), np.zeros(spread, bool)
+    places = tuple([slice(None, None, d) for d in base_dilation])
+    dense[places], real[places] = x, True
+    if not x.ndim:
+        return dense, real
+    around = [(max(low, 0), max(high, 0)) for low, high in padding]
+    kept = tuple([slice(max(-low, 0), max(low, 0) + n + max(high, 0) - max(-high, 0))
+                  for n, (low, high) in zip(spread, padding)])
+    return np.pad(dense, around, constant_values=fill)[kept], np.pad(real, around, constant_values=False)[kept]
 
 
 # --- sum, max, min ------------------------------------------------------------------------------
@@ -320,7 +326,7 @@ def _scatter_add_lower(b, outs, source, operand, *, select_prim, window_dimensio
     choose.returns([choose.compare(direction, *choose.args, "FLOAT", flag)])
     combine.returns([combine.binary("stablehlo.add", *combine.args, element)])
     attrs = (f"window_dimensions = {hlo.i64_array(window_dimensions)}, "
-             f"window_strides = {hlo.i64_array(window_strides)}, {_padding([(0, 0)] * out.ndim)}")
+             f"window_strides = {hlo.i64_array(window_strides)}, {padding_attribute([(0, 0)] * out.ndim)}")
     total = b.ops("stablehlo.select_and_scatter", [padded, source, b.constant(zero(element.dtype), element)],
                   [wide], attrs, (choose, combine))[0]
     limits = ", ".join([f"{low}:{low + n}" for low, n in zip(lows, out.shape)])
