@@ -79,6 +79,20 @@ def test_mapped_over_a_batch_is_a_loop(name):
         np.testing.assert_allclose(np.asarray(found)[i], np.asarray(function(xs[i], Y)), rtol=2e-5, atol=2e-5)
 
 
+def test_derivatives_where_naive_formulas_go_wrong():
+    def slopes(function, *at):
+        return [float(g) for g in calco.grad(function, argnums=tuple(range(len(at))))(*at)]
+
+    assert slopes(jnp.logaddexp, 2.0, 2.0) == [0.5, 0.5]
+    assert slopes(jnp.logaddexp, jnp.inf, 1.0)[0] == 1.0
+    assert slopes(jnp.i0, 0.0) == [0.0]
+    assert slopes(jnp.sinc, 0.0) == [0.0]
+    assert slopes(calco.grad(jnp.sinc), 0.0)[0] == pytest.approx(-np.pi ** 2 / 3, rel=1e-5)
+    assert slopes(lambda x: jnp.frexp(x)[0], 6.0) == [0.125]
+    assert all(np.isfinite(slopes(jnp.hypot, 0.0, 0.0)))
+    assert slopes(lambda x: jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1.0)), 0.0), -1.0) == [0.0]
+
+
 def test_every_slot_of_arrays_is_filled():
     assert values.unfilled() == set()
 

@@ -320,14 +320,16 @@ def log10(x, /):
 def _log_of_sum(x, y, exponential, scale):
     """log(e^x + e^y) from the larger one and the difference; infinities give their sum."""
     weak = x.weak_type
-    difference = lax.sub(x, y)
+    # As smaller - larger, not -|x - y|: the derivatives of equal numbers are then one half each.
+    high, low = lax.max(x, y), lax.min(x, y)
+    difference = lax.sub(low, high)
     undefined = lax.ne(difference, difference)
     # Zero where undefined, so that derivatives there are those of x + y.
     difference = lax.select_n(undefined, difference, lax.full(x.shape, 0, x.dtype))
-    rest = lax.log1p(exponential(lax.neg(lax.abs(difference))))
+    rest = lax.log1p(exponential(difference))
     if scale != 1:
         rest = lax.mul(rest, scale)
-    result = lax.select_n(undefined, lax.add(lax.max(x, y), rest), lax.add(x, y))
+    result = lax.select_n(undefined, lax.add(high, rest), lax.add(x, y))
     return convert_element_type(result, result.dtype, weak)
 
 

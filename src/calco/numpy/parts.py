@@ -403,11 +403,18 @@ def frexp(x, /):
     mask = (1 << (8 * x.dtype.itemsize - 1 - mantissa_bits)) - 1
     exponent = lax.bitwise_and(lax.shift_right_arithmetic(bits, mantissa_bits), mask)
     special = lax.bitwise_or(lax.eq(x, 0), lax.bitwise_not(lax.is_finite(x)))
-    cleared = lax.bitwise_and(bits, ~(mask << mantissa_bits))
-    half = lax.bitcast_convert_type(lax.bitwise_or(cleared, (bias - 1) << mantissa_bits), x.dtype)
-    exponent = lax.sub(exponent, bias - 1)
-    exponent = lax.select_n(special, exponent, lax.full(x.shape, 0, integer))
-    return lax.select_n(special, half, x), convert_element_type(exponent, "int32")
+    exponent = lax.select_n(special, lax.sub(exponent, bias - 1), lax.full(x.shape, 0, integer))
+    return _scaled(x, lax.neg(exponent)), convert_element_type(exponent, "int32")
+
+
+def _scaled(x, exponent):
+    """``x * 2 ** exponent``; the power is made from its bits, in steps that do not overflow on the way."""
+    integer, mantissa_bits, bias = _layout(x.dtype)
+    for _ in range(3):
+        step = lax.clamp(lax.full((), 1 - bias, integer), exponent, lax.full((), bias, integer))
+        factor = lax.bitcast_convert_type(lax.shift_left(lax.add(step, bias), mantissa_bits), x.dtype)
+        x, exponent = lax.mul(x, factor), lax.sub(exponent, step)
+    return x
 
 
 @composite
@@ -425,15 +432,9 @@ def ldexp(x1, x2, /):
         raise ValueError(f"ldexp is not supported for input types {x1.dtype.name}, {x2.dtype.name}")
     x = inexact(x1)
     x = convert_element_type(x, x.dtype)
-    integer, mantissa_bits, bias = _layout(x.dtype)
+    integer = _layout(x.dtype)[0]
     shape = common_shape("ldexp", x.shape, x2.shape)
-    x, exponent = broadcast_to_shape(x, shape), broadcast_to_shape(convert_element_type(x2, integer), shape)
-    # The power of two is made from its bits, in steps that do not overflow on the way.
-    for _ in range(3):
-        step = lax.clamp(lax.full((), 1 - bias, integer), exponent, lax.full((), bias, integer))
-        factor = lax.bitcast_convert_type(lax.shift_left(lax.add(step, bias), mantissa_bits), x.dtype)
-        x, exponent = lax.mul(x, factor), lax.sub(exponent, step)
-    return x
+    return _scaled(broadcast_to_shape(x, shape), broadcast_to_shape(convert_element_type(x2, integer), shape))
 
 
 @composite
@@ -467,7 +468,8 @@ def i0(x):
     """
     check("i0", x)
     no_complex("i0", x, error=ValueError)
-    x = lax.abs(inexact(x))
-    return lax.mul(lax.exp(x), lax.bessel_i0e(x))
+    x = inexact(x)
+    # Not abs(x), whose derivative at zero is one.
+    return lax.mul(lax.exp(lax.mul(x, lax.sign(x))), lax.bessel_i0e(x))
 
 
