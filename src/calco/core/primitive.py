@@ -72,16 +72,20 @@ class Primitive:
         Whether the operation has a list of results.
     effects : callable or None
         ``(**params) -> frozenset`` of effect names; None means pure.
+    expand : callable or None
+        ``(**params) -> Program`` for an operation that stands for a recorded program: it is replayed wherever
+        equations are interpreted.
     """
     __slots__ = ("name", "infer", "lower", "jvp", "transpose", "batch", "oracle", "linearize",
-                 "multiple_results", "effects", "types", "__weakref__")
+                 "multiple_results", "effects", "expand", "types", "__weakref__")
 
     def __init__(self, name: str, *, infer: Callable, lower: Callable, jvp: Callable, transpose: Callable,
                  batch: Callable, oracle: Callable, linearize: Callable | None = None,
-                 multiple_results: bool = False, effects: Callable | None = None):
+                 multiple_results: bool = False, effects: Callable | None = None, expand: Callable | None = None):
         self.name, self.infer, self.lower = name, infer, lower
         self.jvp, self.transpose, self.batch, self.oracle = jvp, transpose, batch, oracle
         self.linearize, self.multiple_results, self.effects = linearize, multiple_results, effects
+        self.expand = expand
         for rule in ("infer", "lower", "jvp", "transpose", "batch", "oracle"):
             if not callable(getattr(self, rule)):
                 raise TypeError(f"primitive {name}: the rule `{rule}` is missing; spell a rule that cannot "

@@ -13,6 +13,7 @@ from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
 from calco.transforms.arguments import check_arrays, check_callable, function_name
+from calco.transforms.rules import clear_rules
 
 
 def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
@@ -100,6 +101,7 @@ def clear_caches() -> None:
     clear_all()
     clear_plans()
     clear_ready()
+    clear_rules()
     eager.clear()
     clear_scalars()
 

@@ -31,6 +31,30 @@ def as_array(x) -> DeviceArray:
     return put(np.asarray(x), aval)
 
 
+_LIMIT = 1024  # numbers kept on the device
+_numbers: dict[tuple, DeviceArray] = {}
+
+
+def operand(x) -> DeviceArray:
+    """`as_array` for an argument that is only read: equal numbers share one array, as a copy costs more than to add."""
+    if x.__class__ is DeviceArray:
+        return x
+    if isinstance(x, Literal):
+        value, aval = x.val, x.aval
+    elif x.__class__ in PYTHON_NUMBERS:
+        aval = aval_of(x)
+        value = scalar(x, aval.dtype)
+    else:
+        return as_array(x)
+    key = (aval, value.tobytes())  # bytes tell -0.0 from 0.0
+    found = _numbers.get(key)
+    if found is None:
+        if len(_numbers) >= _LIMIT:
+            _numbers.clear()
+        found = _numbers[key] = put(np.asarray(value), aval)
+    return found
+
+
 class EagerTrace(Trace):
     """Runs one operation now. There is no second implementation: it is the compiled one."""
     __slots__ = ("_compiled", "_by_program", "_by_text", "_lock")
@@ -45,7 +69,7 @@ class EagerTrace(Trace):
         self._lock = threading.Lock()
 
     def process(self, primitive, args, params):
-        arrays = [x if x.__class__ is DeviceArray else as_array(x) for x in args]
+        arrays = [x if x.__class__ is DeviceArray else operand(x) for x in args]
         programs = subjaxprs(params)
         if programs:
             return self._process_program(primitive, arrays, params, programs)
@@ -58,7 +82,7 @@ class EagerTrace(Trace):
 
     def apply(self, program, args):
         """Run a recorded program as one executable."""
-        arrays = [x if x.__class__ is DeviceArray else as_array(x) for x in (*program.consts, *args)]
+        arrays = [x if x.__class__ is DeviceArray else operand(x) for x in (*program.consts, *args)]
         executable = program.executable
         if executable is None:
             executable = Executable(lower_module(program.jaxpr, program.name), program.jaxpr.out_avals)
@@ -117,6 +141,7 @@ class EagerTrace(Trace):
             self._compiled.clear()
             self._by_program.clear()
             self._by_text.clear()
+            _numbers.clear()
 
 
 def _module_text(primitive, avals, outs, params) -> str:

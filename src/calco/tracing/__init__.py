@@ -1,6 +1,6 @@
 """Python to jaxpr: staging, source lines, captures."""
 from calco.tracing.composite import Program, clear_plans, composite, record_program
-from calco.tracing.replay import enclosing, places, recorder, replay
+from calco.tracing.replay import enclosing, interpret, places, recorder, replay
 from calco.tracing.source import Place, is_internal, place_of, user_frame
 from calco.tracing.staging import (
     Capture,
@@ -16,6 +16,6 @@ from calco.tracing.staging import (
     uncollected,
 )
 
-__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "is_internal",
+__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "interpret", "is_internal",
            "numpy_literal", "place_of", "places",
            "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "user_frame"]

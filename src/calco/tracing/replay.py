@@ -54,6 +54,13 @@ def places():
             trace.where = before
 
 
+def interpret(eqn, values: list):
+    """The result of an equation (a list if it has several) on these operands, under the current interpreter."""
+    if eqn.primitive.expand is not None:
+        return state.trace.apply(eqn.primitive.expand(**eqn.params), values)
+    return state.trace.process(eqn.primitive, values, eqn.params)
+
+
 def replay(jaxpr: Jaxpr, consts, args) -> list:
     """The outputs of `jaxpr` on these values, by binding its equations in order."""
     env: dict[int, object] = {}
@@ -63,7 +70,7 @@ def replay(jaxpr: Jaxpr, consts, args) -> list:
         for eqn in jaxpr.eqns:
             set_place(eqn)
             values = [v if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
-            out = state.trace.process(eqn.primitive, values, eqn.params)
+            out = interpret(eqn, values)
             if eqn.primitive.multiple_results:
                 for var, value in zip(eqn.outvars, out, strict=True):
                     env[id(var)] = value

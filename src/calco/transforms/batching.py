@@ -11,6 +11,7 @@ from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
 from calco.tracing.replay import keep_selected
+from calco.transforms.rules import batch_rule
 
 
 class BatchTracer(Tracer):
@@ -57,7 +58,14 @@ class BatchTrace(Trace):
         try:
             if not mapped:
                 return parent.process(primitive, values, params)
-            out, dim = primitive.batch(self.size, values, dims, **params)
+            avals = tuple([aval_of(x) for x in values])
+            rule = batch_rule(primitive, avals, params, self.size, tuple(dims))
+            if rule is not None:
+                out, dim = parent.apply(rule.program, values), rule.dims
+                if not primitive.multiple_results:
+                    out, dim = out[0], dim[0]
+            else:
+                out, dim = primitive.batch(self.size, values, dims, **params)
         finally:
             state.trace = before
         if primitive.multiple_results:

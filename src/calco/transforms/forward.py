@@ -8,7 +8,8 @@ from calco.avals import tangent_aval
 from calco.core import Trace, Tracer, Zero, state
 from calco.ir import ClosedJaxpr
 from calco.ops.structure import aval_of, instantiate
-from calco.tracing import replay, stage
+from calco.tracing import StagingTrace, replay, stage, user_frame
+from calco.transforms.rules import tangent_rule
 
 
 class JVPTracer(Tracer):
@@ -21,8 +22,26 @@ class JVPTracer(Tracer):
 
 
 class JVPTrace(Trace):
-    """Runs the jvp rules under the interpreter it was made in."""
-    __slots__ = ()
+    """Runs the jvp rules under the interpreter it was made in.
+
+    Attributes
+    ----------
+    recorders : tuple of StagingTrace
+        The traces above that record; while a rule runs they are told the user's source place.
+    by_rule : bool
+        Whether recorded rules may be replayed; False while one is being recorded.
+    """
+    __slots__ = ("recorders", "by_rule")
+
+    def __init__(self, parent: Trace, by_rule: bool = True):
+        super().__init__(parent)
+        self.by_rule = by_rule
+        found = []
+        while parent is not None:
+            if isinstance(parent, StagingTrace):
+                found.append(parent)
+            parent = parent.parent
+        self.recorders = tuple(found)
 
     def process(self, primitive, args, params):
         primals, tangents, active = [], [], False
@@ -30,25 +49,61 @@ class JVPTrace(Trace):
             if x.__class__ is JVPTracer and x.trace is self:
                 primals.append(x.primal)
                 tangents.append(x.tangent)
-                active = active or not isinstance(x.tangent, Zero)
+                active = True
             else:
                 primals.append(x)
                 tangents.append(None)
         before = state.trace
         state.trace = parent = self.parent
+        placed = ()
         try:
             if not active:
                 return parent.process(primitive, primals, params)
-            tangents = [Zero(tangent_aval(aval_of(x))) if t is None else t for x, t in zip(primals, tangents)]
-            if primitive.linearize is not None and parent.linearizes:
-                out, tangent = primitive.linearize(parent, primals, tangents, params)
-            else:
-                out, tangent = primitive.jvp(primals, tangents, **params)
+            if self.recorders and self.recorders[-1].where is None:
+                placed = self._place()
+            outs, dots = self._differentiate(primitive, primals, tangents, params)
         finally:
             state.trace = before
-        if primitive.multiple_results:
-            return [x if isinstance(t, Zero) else JVPTracer(self, x, t) for x, t in zip(out, tangent, strict=True)]
-        return out if isinstance(tangent, Zero) else JVPTracer(self, out, tangent)
+            for recorder in placed:
+                recorder.where = None
+        if not primitive.multiple_results:
+            return outs[0] if dots[0] is None else JVPTracer(self, outs[0], dots[0])
+        return [x if t is None else JVPTracer(self, x, t) for x, t in zip(outs, dots, strict=True)]
+
+    def _place(self) -> list:
+        """Tell the recorders which line of the user's is running."""
+        frame = user_frame(2)
+        where = frame.f_code, frame.f_lasti
+        placed = [r for r in self.recorders if r.where is None]
+        for recorder in placed:
+            recorder.where = where
+        return placed
+
+    def _differentiate(self, primitive, primals, tangents, params) -> tuple[list, list]:
+        """Outputs and output tangents; None for a tangent that is zero."""
+        parent = self.parent
+        if primitive.linearize is not None and parent.linearizes:
+            zeros = [Zero(tangent_aval(aval_of(x))) if t is None else t for x, t in zip(primals, tangents)]
+            outs, dots = primitive.linearize(parent, primals, zeros, params)
+            return outs, [None if isinstance(t, Zero) else t for t in dots]
+        avals = tuple([aval_of(x) for x in primals])
+        active = tuple([t is not None for t in tangents])
+        if parent.linearizes and self.by_rule:
+            found = parent.by_rule(primitive, primals, tangents, params, avals, active)
+            if found is not None:
+                return found
+        elif self.by_rule:
+            rule = tangent_rule(primitive, avals, params, active)
+            if rule is not None:
+                outs = parent.apply(rule.program, [*primals, *(t for t in tangents if t is not None)])
+                n = len(rule.nonzero)
+                found = iter(outs[n:])
+                return outs[:n], [next(found) if on else None for on in rule.nonzero]
+        zeros = [Zero(tangent_aval(a)) if t is None else t for a, t in zip(avals, tangents)]
+        out, tangent = primitive.jvp(primals, zeros, **params)
+        if not primitive.multiple_results:
+            out, tangent = [out], [tangent]
+        return out, [None if isinstance(t, Zero) else t for t in tangent]
 
     def pair(self, x):
         """The primal and tangent of a result of the differentiated function."""

@@ -6,19 +6,31 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, dtypes, tangent_aval
-from calco.core import Linear, Zero, errors, state
+from calco.core import Tracer, Zero, errors, state
 from calco.engine import DeviceArray
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
-from calco.ops.families import add_tangents
 from calco.ops.structure import aval_of, instantiate
-from calco.tracing import StagedTracer, StagingTrace, enclosing, places, replay, stage
+from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from calco.transforms.forward import JVPTrace, JVPTracer
+from calco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation
 
 
 class LinearTrace(StagingTrace):
-    """Records what depends on a tangent; everything else runs under the interpreter it was made in."""
-    __slots__ = ()
+    """Records what depends on a tangent; everything else runs under the interpreter it was made in.
+
+    Attributes
+    ----------
+    constvars, consts : list
+        The residuals: values that the derivative needs.
+    """
+    __slots__ = ("constvars", "consts", "_kept")
     linearizes = True
+
+    def __init__(self, parent, debug: DebugInfo, outer: StagingTrace | None):
+        super().__init__(parent, debug, outer)
+        self.constvars: list = []
+        self.consts: list = []
+        self._kept: list = []  # the residuals as they came: their identity is what makes two uses one
 
     def process(self, primitive, args, params):
         for x in args:
@@ -30,6 +42,43 @@ class LinearTrace(StagingTrace):
             return self.parent.process(primitive, args, params)
         finally:
             state.trace = before
+
+    def by_rule(self, primitive, primals, tangents, params, avals, active) -> tuple[list, list] | None:
+        """Outputs and tangents of an operation by its recorded linearization, if it has one."""
+        rule = linear_rule(primitive, avals, params, active, linearize_by_jvp)
+        if rule is None:
+            return None
+        before = state.trace
+        state.trace = parent = self.parent
+        try:
+            outs = parent.apply(rule.forward, primals)
+        finally:
+            state.trace = before
+        n = len(rule.nonzero)
+        if not rule.out_avals:
+            return outs[:n], [None] * n
+        operands = [self.read(outs[i] if i >= 0 else primals[-i - 1]) for i in rule.sources]
+        operands += [t for t in tangents if t is not None]
+        dots = iter(self.record(rule_p, rule.params, rule.out_avals, operands))
+        return outs[:n], [next(dots) if on else None for on in rule.nonzero]
+
+    def capture(self, x, operand: int = 0, where: tuple | None = None, value=None) -> StagedTracer:
+        var = self._by_id.get(id(x))
+        if var is None:
+            if not isinstance(x, (Tracer, DeviceArray)):
+                value = self.outer.capture(x, operand, where) if self.outer is not None else snapshot(x)
+            else:
+                value = x
+            var = self._by_id[id(x)] = self.new_value(value.aval)
+            self.constvars.append(var)
+            self.consts.append(value)
+            self._kept.append(x)
+        return var
+
+    def finish(self, outvars: list) -> tuple[Jaxpr, list]:
+        jaxpr = Jaxpr(self.constvars, self.invars, self.eqns, outvars, self.debug)
+        self.close()
+        return jaxpr, self.consts
 
     def apply(self, program, args):
         return super(StagingTrace, self).apply(program, args)
@@ -67,14 +116,18 @@ class Linearized(NamedTuple):
     out_avals: list[ShapedArray]
 
 
-def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool] | None = None) -> Linearized:
-    """Run the flat `function` and record its derivative at `primals`."""
+def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool] | None = None,
+                   by_rule: bool = True) -> Linearized:
+    """Run the flat `function` and record its derivative at `primals`.
+
+    With `by_rule` the record consists of recorded derivatives of whole operations (`rules.rule_p`).
+    """
     avals = [aval_of(x) for x in primals]
     if active is None:
         active = [dtypes.kind(a.dtype) in "fc" for a in avals]
     ambient = state.trace
     linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")), enclosing())
-    trace = JVPTrace(linear)
+    trace = JVPTrace(linear, by_rule)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]
     state.trace = trace
@@ -88,8 +141,13 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
         trace.open = False
         linear.close()
     outs = [p for p, _ in pairs]
-    return Linearized(outs, jaxpr, consts, tuple(active), tuple(not isinstance(t, Zero) for _, t in pairs),
+    return Linearized(outs, jaxpr, consts, tuple(active), tuple([not isinstance(t, Zero) for _, t in pairs]),
                       [aval_of(x) for x in outs])
+
+
+def linearize_by_jvp(function: Callable, primals: Sequence, active: Sequence[bool]) -> Linearized:
+    """`linearize_flat` by running the jvp rules themselves: how a recorded rule is made."""
+    return linearize_flat(function, primals, active, by_rule=False)
 
 
 # --- transposition ----------------------------------------------------------------------------
@@ -106,43 +164,27 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
             known[id(var)] = x
     pending: dict[int, object] = {}
 
-    def accumulate(atom, ct) -> None:
-        if ct is None or isinstance(ct, Zero) or atom.__class__ is Literal:
-            return
-        before = pending.get(id(atom))
-        pending[id(atom)] = ct if before is None else add_tangents(before, ct)
-
     with places() as set_place:
         linear_eqns = _evaluate_known(jaxpr, known, set_place)
         for var, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            accumulate(var, ct)
+            accumulate(pending, var, ct)
         for eqn in reversed(linear_eqns):
-            cts = [pending.pop(id(v), None) for v in eqn.outvars]
-            if all(ct is None for ct in cts):
-                continue
             set_place(eqn)
-            args = [v if v.__class__ is Literal else known[id(v)] if id(v) in known else Linear(v.aval)
-                    for v in eqn.invars]
-            primitive = eqn.primitive
-            if primitive.multiple_results:
-                cts = [Zero(v.aval) if ct is None else ct for v, ct in zip(eqn.outvars, cts)]
-                results = primitive.transpose(cts, *args, **eqn.params)
-            else:
-                results = primitive.transpose(cts[0], *args, **eqn.params)
-            for atom, ct in zip(eqn.invars, results, strict=True):
-                accumulate(atom, ct)
+            transpose_equation(eqn, known, pending)
     return [pending.get(id(v), Zero(v.aval)) if is_linear else None
             for v, is_linear in zip(jaxpr.invars, linear_inputs)]
 
 
 def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
     """Run the equations that depend on no linear input; return the others."""
+    if not known or len(known) == len(jaxpr.constvars):
+        return jaxpr.eqns  # each equation of a recorded derivative depends on a tangent
     linear_eqns = []
     for eqn in jaxpr.eqns:
         if all(v.__class__ is Literal or id(v) in known for v in eqn.invars):
             set_place(eqn)
             values = [v if v.__class__ is Literal else known[id(v)] for v in eqn.invars]
-            outs = eqn.primitive.bind(*values, **eqn.params)
+            outs = interpret(eqn, values)
             for var, value in zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]):
                 known[id(var)] = value
         else:
@@ -208,9 +250,14 @@ def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
 
     staged = stage(function, closed.in_avals, closed.jaxpr.debug)
     at = parts[0]
-    linear = at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars])
-    memo[key] = LinearizedProgram(staged.closed, ClosedJaxpr(linear), at.nonzero, len(at.consts))
+    linear = expanded(at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars]))
+    memo[key] = LinearizedProgram(staged.closed, linear, at.nonzero, len(at.consts))
     return memo[key]
+
+
+def expanded(jaxpr: Jaxpr) -> ClosedJaxpr:
+    """`jaxpr` with each recorded derivative written out."""
+    return stage(lambda *xs: replay(jaxpr, [], xs), jaxpr.in_avals, jaxpr.debug).closed
 
 
 def _instantiate_outputs(at: Linearized, wanted: Sequence[bool]) -> Linearized:
