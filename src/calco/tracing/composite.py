@@ -37,7 +37,7 @@ class Program:
         `out` is an aval or a list of them.
     results : list of int
     """
-    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "single", "name", "executable", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "single", "rules", "name", "executable", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
@@ -64,6 +64,7 @@ class Program:
                 slots[id(v)] = len(slots)
         self.results = [slots[id(v)] for v in jaxpr.outvars]
         self.single = self._single()
+        self.rules: dict = {}  # its transforms, kept by the `transforms` room
 
     def _single(self) -> tuple | None:
         """Primitive, parameters and result type, if the program is one operation on its arguments in order."""

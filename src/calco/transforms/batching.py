@@ -11,7 +11,7 @@ from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
 from calco.tracing.replay import keep_selected
-from calco.transforms.rules import batch_rule
+from calco.transforms.rules import batch_rule, unit
 
 
 class BatchTracer(Tracer):
@@ -37,40 +37,61 @@ def with_dim(aval: ShapedArray, size: int, dim: int | None) -> ShapedArray:
 
 class BatchTrace(Trace):
     """Runs the batch rules under the interpreter it was made in."""
-    __slots__ = ("size", "debug")
+    __slots__ = ("size", "debug", "replays")
 
-    def __init__(self, parent: Trace, size: int, debug: DebugInfo | None = None):
+    def __init__(self, parent: Trace, size: int, debug: DebugInfo | None = None, replays: bool = True):
         super().__init__(parent)
-        self.size, self.debug = size, debug
+        self.size, self.debug, self.replays = size, debug, replays
 
     def process(self, primitive, args, params):
-        values, dims, mapped = [], [], False
+        values, dims = self._split(args)
+        before = state.trace
+        state.trace = parent = self.parent
+        try:
+            if all(d is None for d in dims):
+                return parent.process(primitive, values, params)
+            found = None
+            if self.replays:
+                program = unit(primitive, tuple([without_dim(aval_of(x), d) for x, d in zip(values, dims)]), params)
+                found = self._replayed(program, values, dims) if program is not None else None
+            if found is None:
+                out, dim = primitive.batch(self.size, values, dims, **params)
+                found = (out, dim) if primitive.multiple_results else ([out], [dim])
+        finally:
+            state.trace = before
+        results = [self.wrap(x, d) for x, d in zip(*found, strict=True)]
+        return results if primitive.multiple_results else results[0]
+
+    def apply(self, program, args):
+        values, dims = self._split(args)
+        before = state.trace
+        try:
+            state.trace = parent = self.parent
+            if all(d is None for d in dims):
+                return parent.apply(program, values)
+            found = self._replayed(program, values, dims) if self.replays else None
+            if found is None:
+                state.trace = self
+                return super().apply(program, args)
+        finally:
+            state.trace = before
+        return [self.wrap(x, d) for x, d in zip(*found, strict=True)]
+
+    def _split(self, args) -> tuple[list, list]:
+        values, dims = [], []
         for x in args:
             if x.__class__ is BatchTracer and x.trace is self:
                 values.append(x.value)
                 dims.append(x.dim)
-                mapped = True
             else:
                 values.append(x)
                 dims.append(None)
-        before = state.trace
-        state.trace = parent = self.parent
-        try:
-            if not mapped:
-                return parent.process(primitive, values, params)
-            avals = tuple([aval_of(x) for x in values])
-            rule = batch_rule(primitive, avals, params, self.size, tuple(dims))
-            if rule is not None:
-                out, dim = parent.apply(rule.program, values), rule.dims
-                if not primitive.multiple_results:
-                    out, dim = out[0], dim[0]
-            else:
-                out, dim = primitive.batch(self.size, values, dims, **params)
-        finally:
-            state.trace = before
-        if primitive.multiple_results:
-            return [self.wrap(x, d) for x, d in zip(out, dim, strict=True)]
-        return self.wrap(out, dim)
+        return values, dims
+
+    def _replayed(self, program, values, dims) -> tuple[list, tuple] | None:
+        """Results and mapped axes of a program by its recorded transform, if it has one."""
+        rule = batch_rule(program, self.size, tuple(dims), vmap_by_rules)
+        return None if rule is None else (self.parent.apply(rule.program, values), rule.dims)
 
     def wrap(self, value, dim):
         return value if dim is None else BatchTracer(self, value, dim)
@@ -89,13 +110,18 @@ class BatchTrace(Trace):
         return errors.Origin(self.debug.name, names if len(names) == 1 else (), "", "vmap")
 
 
-def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence,
-              debug: DebugInfo | None = None) -> tuple[list, list]:
+def vmap_by_rules(function: Callable, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
+    """`vmap_flat` by running the batch rules themselves: how a recorded transform is made."""
+    return vmap_flat(function, size, values, dims, replays=False)
+
+
+def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence, debug: DebugInfo | None = None,
+              replays: bool = True) -> tuple[list, list]:
     """Outputs of the flat `function` and their mapped axes (None where an output does not vary).
 
     `debug` names the function and its mapped arguments, for error messages.
     """
-    trace = BatchTrace(state.trace, size, debug)
+    trace = BatchTrace(state.trace, size, debug, replays)
     inputs = [x if d is None else BatchTracer(trace, x, d) for x, d in zip(values, dims, strict=True)]
     before = state.trace
     state.trace = trace

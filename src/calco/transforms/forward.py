@@ -9,7 +9,7 @@ from calco.core import Trace, Tracer, Zero, state
 from calco.ir import ClosedJaxpr
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagingTrace, replay, stage, user_frame
-from calco.transforms.rules import tangent_rule
+from calco.transforms.rules import tangent_rule, unit
 
 
 class JVPTracer(Tracer):
@@ -28,14 +28,14 @@ class JVPTrace(Trace):
     ----------
     recorders : tuple of StagingTrace
         The traces above that record; while a rule runs they are told the user's source place.
-    by_rule : bool
-        Whether recorded rules may be replayed; False while one is being recorded.
+    replays : bool
+        Whether recorded transforms may be replayed; False while one is being recorded.
     """
-    __slots__ = ("recorders", "by_rule")
+    __slots__ = ("recorders", "replays")
 
-    def __init__(self, parent: Trace, by_rule: bool = True):
+    def __init__(self, parent: Trace, replays: bool = True):
         super().__init__(parent)
-        self.by_rule = by_rule
+        self.replays = replays
         found = []
         while parent is not None:
             if isinstance(parent, StagingTrace):
@@ -44,30 +44,61 @@ class JVPTrace(Trace):
         self.recorders = tuple(found)
 
     def process(self, primitive, args, params):
-        primals, tangents, active = [], [], False
-        for x in args:
-            if x.__class__ is JVPTracer and x.trace is self:
-                primals.append(x.primal)
-                tangents.append(x.tangent)
-                active = True
-            else:
-                primals.append(x)
-                tangents.append(None)
+        primals, tangents, active = self._split(args)
+        parent = self.parent
         before = state.trace
-        state.trace = parent = self.parent
+        state.trace = parent
         placed = ()
         try:
-            if not active:
+            if True not in active:
                 return parent.process(primitive, primals, params)
             if self.recorders and self.recorders[-1].where is None:
                 placed = self._place()
-            outs, dots = self._differentiate(primitive, primals, tangents, params)
+            outs, dots = self._differentiate(primitive, primals, tangents, active, params)
         finally:
             state.trace = before
             for recorder in placed:
                 recorder.where = None
-        if not primitive.multiple_results:
-            return outs[0] if dots[0] is None else JVPTracer(self, outs[0], dots[0])
+        if primitive.multiple_results:
+            return self._join(outs, dots)
+        return outs[0] if dots[0] is None else JVPTracer(self, outs[0], dots[0])
+
+    def apply(self, program, args):
+        primals, tangents, active = self._split(args)
+        parent = self.parent
+        before = state.trace
+        placed = ()
+        try:
+            state.trace = parent
+            if True not in active:
+                return parent.apply(program, primals)
+            if self.recorders and self.recorders[-1].where is None:
+                placed = self._place()
+            found = self._replayed(program, primals, tangents, active) if self.replays else None
+            if found is None:
+                state.trace = self
+                return super().apply(program, args)
+        finally:
+            state.trace = before
+            for recorder in placed:
+                recorder.where = None
+        return self._join(*found)
+
+    def _split(self, args) -> tuple[list, list, tuple[bool, ...]]:
+        """Primals, tangents (None for zero), and which tangents there are."""
+        primals, tangents, active = [], [], []
+        for x in args:
+            if x.__class__ is JVPTracer and x.trace is self:
+                primals.append(x.primal)
+                tangents.append(x.tangent)
+                active.append(True)
+            else:
+                primals.append(x)
+                tangents.append(None)
+                active.append(False)
+        return primals, tangents, tuple(active)
+
+    def _join(self, outs, dots) -> list:
         return [x if t is None else JVPTracer(self, x, t) for x, t in zip(outs, dots, strict=True)]
 
     def _place(self) -> list:
@@ -79,26 +110,31 @@ class JVPTrace(Trace):
             recorder.where = where
         return placed
 
-    def _differentiate(self, primitive, primals, tangents, params) -> tuple[list, list]:
-        """Outputs and output tangents; None for a tangent that is zero."""
+    def _replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
+        """Outputs and output tangents of a program by its recorded transform, if it has one."""
         parent = self.parent
-        if primitive.linearize is not None and parent.linearizes:
+        if parent.linearizes:
+            return parent.replayed(program, primals, tangents, active)
+        rule = tangent_rule(program, active, jvp_by_rules)
+        if rule is None:
+            return None
+        outs = parent.apply(rule.program, [*primals, *[t for t in tangents if t is not None]])
+        n = len(rule.nonzero)
+        found = iter(outs[n:])
+        return outs[:n], [next(found) if on else None for on in rule.nonzero]
+
+    def _differentiate(self, primitive, primals, tangents, active, params) -> tuple[list, list]:
+        """Outputs and output tangents of an operation; None for a tangent that is zero."""
+        if primitive.linearize is not None and self.parent.linearizes:
             zeros = [Zero(tangent_aval(aval_of(x))) if t is None else t for x, t in zip(primals, tangents)]
-            outs, dots = primitive.linearize(parent, primals, zeros, params)
+            outs, dots = primitive.linearize(self.parent, primals, zeros, params)
             return outs, [None if isinstance(t, Zero) else t for t in dots]
         avals = tuple([aval_of(x) for x in primals])
-        active = tuple([t is not None for t in tangents])
-        if parent.linearizes and self.by_rule:
-            found = parent.by_rule(primitive, primals, tangents, params, avals, active)
+        if self.replays:
+            program = unit(primitive, avals, params)
+            found = self._replayed(program, primals, tangents, active) if program is not None else None
             if found is not None:
                 return found
-        elif self.by_rule:
-            rule = tangent_rule(primitive, avals, params, active)
-            if rule is not None:
-                outs = parent.apply(rule.program, [*primals, *(t for t in tangents if t is not None)])
-                n = len(rule.nonzero)
-                found = iter(outs[n:])
-                return outs[:n], [next(found) if on else None for on in rule.nonzero]
         zeros = [Zero(tangent_aval(a)) if t is None else t for a, t in zip(avals, tangents)]
         out, tangent = primitive.jvp(primals, zeros, **params)
         if not primitive.multiple_results:
@@ -120,9 +156,14 @@ class JVPTrace(Trace):
         return primal.trace.origin(primal) if isinstance(primal, Tracer) else super().origin(tracer)
 
 
-def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+    """`jvp_flat` by running the jvp rules themselves: how a recorded transform is made."""
+    return jvp_flat(function, primals, tangents, replays=False)
+
+
+def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays: bool = True) -> tuple[list, list]:
     """Outputs and output tangents of the flat `function`; tangents may be `Zero`."""
-    trace = JVPTrace(state.trace)
+    trace = JVPTrace(state.trace, replays)
     inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
     before = state.trace
     state.trace = trace

@@ -43,9 +43,9 @@ class LinearTrace(StagingTrace):
         finally:
             state.trace = before
 
-    def by_rule(self, primitive, primals, tangents, params, avals, active) -> tuple[list, list] | None:
-        """Outputs and tangents of an operation by its recorded linearization, if it has one."""
-        rule = linear_rule(primitive, avals, params, active, linearize_by_jvp)
+    def replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
+        """Outputs and tangents of a program by its recorded linearization, if it has one."""
+        rule = linear_rule(program, active, linearize_by_rules)
         if rule is None:
             return None
         before = state.trace
@@ -117,17 +117,17 @@ class Linearized(NamedTuple):
 
 
 def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool] | None = None,
-                   by_rule: bool = True) -> Linearized:
+                   replays: bool = True) -> Linearized:
     """Run the flat `function` and record its derivative at `primals`.
 
-    With `by_rule` the record consists of recorded derivatives of whole operations (`rules.rule_p`).
+    With `replays` the record consists of recorded derivatives of whole operations (`rules.rule_p`).
     """
     avals = [aval_of(x) for x in primals]
     if active is None:
         active = [dtypes.kind(a.dtype) in "fc" for a in avals]
     ambient = state.trace
     linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")), enclosing())
-    trace = JVPTrace(linear, by_rule)
+    trace = JVPTrace(linear, replays)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]
     state.trace = trace
@@ -145,9 +145,9 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
                       [aval_of(x) for x in outs])
 
 
-def linearize_by_jvp(function: Callable, primals: Sequence, active: Sequence[bool]) -> Linearized:
-    """`linearize_flat` by running the jvp rules themselves: how a recorded rule is made."""
-    return linearize_flat(function, primals, active, by_rule=False)
+def linearize_by_rules(function: Callable, primals: Sequence, active: Sequence[bool]) -> Linearized:
+    """`linearize_flat` by running the jvp rules themselves: how a recorded linearization is made."""
+    return linearize_flat(function, primals, active, replays=False)
 
 
 # --- transposition ----------------------------------------------------------------------------

@@ -1,45 +1,47 @@
-"""The rules of primitives as recorded programs: run once per types and parameters, replayed ever after.
+"""The transforms of operations and composites as recorded programs: run once, replayed ever after.
 
 Running a jvp rule and then transposing what it did is slow Python; its outcome depends on nothing but the
-operand types, the parameters and which operands have tangents. So each outcome is recorded as a `Program`.
+operand types, the parameters and which operands have tangents. So each outcome is recorded as a `Program`, and
+kept with the program that it is a transform of.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from calco.avals import ShapedArray, options, tangent_aval
+from calco.avals import ShapedArray, options, shaped, tangent_aval
 from calco.core import Linear, No, Primitive, Zero, state
 from calco.ir import Jaxpr, Literal, subjaxprs
-from calco.ops.families import add_tangents
+from calco.ops.families import add_any_p
 from calco.ops.structure import aval_of
 from calco.tracing import Program, record_program
 
 _LIMIT = 16384
-_memo: dict[tuple, object] = {}
+_units: dict[tuple, Program] = {}
+_UNKEPT = object()
 
 
 def clear_rules() -> None:
-    """Forget every recorded rule."""
-    _memo.clear()
+    """Forget every recorded rule of a primitive (those of composites go with the composites)."""
+    _units.clear()
 
 
-def remembered(kind: str, primitive: Primitive, avals: tuple, params: dict, facts: tuple, make: Callable):
-    """``make()``, kept for these types, parameters and facts; None where the rule has to be run each time.
+def unit(primitive: Primitive, avals: tuple, params: dict) -> Program | None:
+    """The program of one operation, which keeps its rules; None where the rules have to be run each time.
 
-    Operations that hold programs are not kept here: their transformed programs are kept with the programs.
+    Operations that hold programs have no unit: their transformed programs are kept with the programs.
     """
-    key = (kind, primitive, avals, facts, options.thread.current, *params.items())
+    key = (primitive, avals, options.thread.current, *params.items())
     try:
-        found = _memo.get(key)
+        found = _units.get(key)
     except TypeError:
         return None
     if found is None:
         if subjaxprs(params):
             return None
-        found = make()
-        if len(_memo) >= _LIMIT:
-            _memo.clear()
-        _memo[key] = found
+        if len(_units) >= _LIMIT:
+            _units.clear()
+        found = _units[key] = record_program(primitive.name, lambda *xs: as_list(primitive, primitive.bind(*xs, **params)),
+                                             avals)
     return found
 
 
@@ -47,10 +49,19 @@ def as_list(primitive: Primitive, out) -> list:
     return list(out) if primitive.multiple_results else [out]
 
 
+def _kept(program: Program, key: tuple, make: Callable):
+    """``make()``, kept with the program; None for a program with sub-programs."""
+    found = program.rules.get(key)
+    if found is None:
+        nested = any(subjaxprs(params) for _, _, _, _, params, _ in program.steps)
+        found = program.rules[key] = _UNKEPT if nested else make()
+    return None if found is _UNKEPT else found
+
+
 # --- forward mode ----------------------------------------------------------------------------------
 
 class TangentRule:
-    """An operation on primals and the tangents that are not zero.
+    """A program on primals and the tangents that are not zero.
 
     Attributes
     ----------
@@ -65,29 +76,34 @@ class TangentRule:
         self.program, self.nonzero = program, nonzero
 
 
-def tangent_rule(primitive: Primitive, avals: tuple, params: dict, active: tuple[bool, ...]) -> TangentRule | None:
-    """The recorded jvp rule; None where it has to be run."""
+def tangent_rule(program: Program, active: tuple[bool, ...], jvp: Callable) -> TangentRule | None:
+    """The jvp of `program`, recorded (`jvp` is `forward.jvp_by_rules`); None where it has to be run."""
+    found = program.rules.get(active)
+    if found is not None and found is not _UNKEPT:
+        return found
+
     def make():
-        found: list[bool] = []
+        avals = program.jaxpr.in_avals
+        nonzero: list[bool] = []
 
         def function(*args):
             primals, dots = args[:len(avals)], iter(args[len(avals):])
             tangents = [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(active, avals)]
-            out, tangent = primitive.jvp(primals, tangents, **params)
-            outs, out_dots = as_list(primitive, out), as_list(primitive, tangent)
-            found.extend(not isinstance(t, Zero) for t in out_dots)
+            outs, out_dots = jvp(lambda *xs: state.trace.apply(program, xs), primals, tangents)
+            nonzero.extend(not isinstance(t, Zero) for t in out_dots)
             return [*outs, *(t for t in out_dots if not isinstance(t, Zero))]
 
-        program = record_program(primitive.name, function, [*avals, *(tangent_aval(a) for on, a in zip(active, avals) if on)])
-        return TangentRule(program, tuple(found))
+        recorded = record_program(program.name, function,
+                                  [*avals, *(tangent_aval(a) for on, a in zip(active, avals) if on)])
+        return TangentRule(recorded, tuple(nonzero))
 
-    return remembered("jvp", primitive, avals, params, active, make)
+    return _kept(program, active, make)
 
 
 # --- linearization -----------------------------------------------------------------------------------
 
 class LinearRule:
-    """An operation split into its value and its derivative.
+    """A program split into its value and its derivative.
 
     Attributes
     ----------
@@ -121,14 +137,17 @@ class LinearRule:
         return found
 
 
-def linear_rule(primitive: Primitive, avals: tuple, params: dict, active: tuple[bool, ...],
-                linearize: Callable) -> LinearRule | None:
-    """The recorded linearization (`linearize` is `reverse.linearize_by_jvp`); None where it has to be run."""
+def linear_rule(program: Program, active: tuple[bool, ...], linearize: Callable) -> LinearRule | None:
+    """`program` linearized (`linearize` is `reverse.linearize_by_rules`); None where it has to be run."""
+    found = program.rules.get(("linear", active))
+    if found is not None and found is not _UNKEPT:
+        return found
+
     def make():
         parts = []
 
         def function(*primals):
-            at = linearize(lambda *xs: as_list(primitive, primitive.bind(*xs, **params)), primals, active)
+            at = linearize(lambda *xs: state.trace.apply(program, xs), primals, active)
             places = {id(x): -i - 1 for i, x in reversed(list(enumerate(primals)))}
             for i, x in enumerate(at.outs):
                 places.setdefault(id(x), i)
@@ -141,12 +160,12 @@ def linear_rule(primitive: Primitive, avals: tuple, params: dict, active: tuple[
             parts.extend((at, tuple(sources)))
             return outs
 
-        forward = record_program(primitive.name, function, avals)
+        forward = record_program(program.name, function, program.jaxpr.in_avals)
         at, sources = parts
         jaxpr = at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars])
         return LinearRule(forward, sources, jaxpr, at.nonzero)
 
-    return remembered("linear", primitive, avals, params, active, make)
+    return _kept(program, ("linear", active), make)
 
 
 def _rule_transpose(cotangents, *args, rule: LinearRule):
@@ -215,35 +234,38 @@ def accumulate(pending: dict[int, object], atom, ct) -> None:
 
 def add_cotangents(x, y):
     """The sum of two cotangents of one type, replayed like every rule."""
-    avals = (aval_of(x), aval_of(y))
-    program = remembered("add", rule_p, avals, {}, (), lambda: record_program(
-        "add_any", lambda a, b: [add_tangents(a, b)], avals))
-    return state.trace.apply(program, [x, y])[0]
+    return state.trace.apply(unit(add_any_p, (aval_of(x), aval_of(y)), {}), [x, y])[0]
 
 
 # --- mapping -----------------------------------------------------------------------------------------
 
 class BatchRule:
-    """An operation on batched operands; `dims` are the mapped axes of its results."""
+    """A program on batched operands; `dims` are the mapped axes of its results."""
     __slots__ = ("program", "dims")
 
     def __init__(self, program: Program, dims: tuple):
         self.program, self.dims = program, dims
 
 
-def batch_rule(primitive: Primitive, avals: tuple, params: dict, size: int, dims: tuple) -> BatchRule | None:
-    """The recorded batch rule; None where it has to be run."""
+def batch_rule(program: Program, size: int, dims: tuple, vmap: Callable) -> BatchRule | None:
+    """`program` over a batch, recorded (`vmap` is `batching.vmap_by_rules`); None where it has to be run."""
+    found = program.rules.get((size, dims))
+    if found is not None and found is not _UNKEPT:
+        return found
+
     def make():
-        found = []
+        out_dims: list = []
 
         def function(*args):
-            out, out_dims = primitive.batch(size, args, dims, **params)
-            found.extend(as_list(primitive, out_dims))
-            return as_list(primitive, out)
+            outs, found_dims = vmap(lambda *xs: state.trace.apply(program, xs), size, args, dims)
+            out_dims.extend(found_dims)
+            return outs
 
-        return BatchRule(record_program(primitive.name, function, avals), tuple(found))
+        avals = [a if d is None else shaped((*a.shape[:d], size, *a.shape[d:]), a.dtype, a.weak_type)
+                 for a, d in zip(program.jaxpr.in_avals, dims)]
+        return BatchRule(record_program(program.name, function, avals), tuple(out_dims))
 
-    return remembered("batch", primitive, avals, params, (size, dims), make)
+    return _kept(program, (size, dims), make)
 
 
 def _rule_infer(*avals: ShapedArray, rule: LinearRule):
