@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from test_engine_process import needs_jax, run_python
+from tests.unit.test_engine_process import needs_jax, run_python
 
 from calco.avals import dtypes, shaped
 from calco.engine import DeviceArray, device_put, put

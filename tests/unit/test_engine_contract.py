@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_engine_process import SOURCE, needs_jax, run_python
+from tests.unit.test_engine_process import SOURCE, needs_jax, run_python
 
 from calco.avals import dtypes, shaped
 from calco.engine import shim

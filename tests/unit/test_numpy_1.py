@@ -117,6 +117,12 @@ def test_einsum_swaps_operands_rather_than_transposing_the_result():
     assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["dot_general"]
 
 
+def test_eager_numbers_that_print_alike_are_told_apart():
+    assert [float(jnp.copysign(X[0, 0], z)) for z in (0.0, -0.0, 0.0)] == [0.5, -0.5, 0.5]
+    assert [(X[0] + n).dtype.name for n in (1, True, 1.0, 1j)] == ["float32", "float32", "float32", "complex64"]
+    assert [jnp.add(n, n).dtype.name for n in (1, True, 1.0)] == ["int32", "bool", "float32"]
+
+
 def test_half_precision_sums_are_taken_in_float32():
     x = jnp.full((4096,), 1.0, jnp.float16)
     assert jnp.sum(x).dtype == jnp.float16
