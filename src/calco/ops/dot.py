@@ -11,7 +11,7 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, options, shaped
 from calco.core import Linear, Primitive, Zero
 from calco.ops.families import add_tangents
-from calco.ops.structure import aval_of, convert_element_type, transpose
+from calco.ops.structure import NOT_LINEAR, aval_of, convert_element_type, transpose
 
 __all__ = ["DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot", "dot_general", "dot_general_p"]
 
@@ -162,6 +162,8 @@ def _jvp(primals, tangents, **params):
 
 def _transpose(ct, x, y, *, dimension_numbers, precision, preferred_element_type):
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+    if isinstance(x, Linear) and isinstance(y, Linear):
+        NOT_LINEAR()
     if isinstance(x, Linear):
         return _operand_cotangent(ct, x.aval, y, (x_contract, x_batch), (y_contract, y_batch),
                                   x.aval.ndim - len(x_contract), precision, preferred_element_type), None

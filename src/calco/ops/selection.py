@@ -56,6 +56,8 @@ def _select_jvp(primals, tangents):
 
 
 def _select_transpose(ct, which, *cases):
+    if isinstance(which, Linear):
+        structure.NOT_LINEAR()
     zero = zeros(aval_of(ct))
     return (None, *[select_n_p.bind(which, *[ct if i == j else zero for j in range(len(cases))])
                     if isinstance(case, Linear) else None for i, case in enumerate(cases)])
