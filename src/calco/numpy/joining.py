@@ -55,6 +55,8 @@ def concatenate(arrays, axis: int | None = 0, dtype=None) -> Array:
         if not avals[0].ndim:
             raise ValueError("Zero-dimensional arrays cannot be concatenated.")
         axis = canonical_axis(axis, avals[0].ndim)
+        if dtype is None and len(avals) > 1 and all([a.dtype is avals[0].dtype and not a.weak_type for a in avals]):
+            return shapes.concatenate(arrays, axis)
     return _concatenate(*arrays, axis=axis, dtype=_dtype(dtype))
 
 

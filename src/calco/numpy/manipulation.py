@@ -6,7 +6,7 @@ import operator
 
 import numpy as np
 
-from calco.avals import ShapedArray, dtypes
+from calco.avals import dtypes
 from calco.core import Array, Tracer, state
 from calco.numpy.promotion import (
     broadcast_to_shape,
@@ -190,13 +190,11 @@ def transpose(a, axes=None) -> Array:
     >>> jnp.transpose(jnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
-    if axes is None and a.__class__ is StagedTracer and a.trace is state.trace:
-        found = _reversals.get(a.aval)
+    recorded = a.__class__ is StagedTracer and a.trace is state.trace and (axes is None or _plain(axes))
+    if recorded:
+        found = _orders.get((a.aval, axes))
         if found is not None:
-            return a.trace.record(structure.transpose_p, *found, [a])
-        if a.aval.ndim > 1:
-            params = dict(permutation=tuple(range(a.aval.ndim))[::-1])
-            _reversals[a.aval] = params, structure.transpose_p.type_of((a.aval,), params)
+            return _permuted(a, found)
     aval = typed("transpose", a)
     if axes is None:
         order = tuple(range(aval.ndim))[::-1]
@@ -204,10 +202,26 @@ def transpose(a, axes=None) -> Array:
         order = tuple([canonical_axis(i, aval.ndim) for i in (axes if isinstance(axes, (tuple, list)) else [axes])])
         if sorted(order) != list(range(aval.ndim)):
             raise TypeError(f"transpose: axes={axes} must be a permutation of the {aval.ndim} dimensions")
+    if recorded:
+        _orders[aval, axes] = order
+    return _permuted(a, order)
+
+
+# (type, axes as given) -> order, and (type, order) -> (params, result type).
+_orders: dict[tuple, tuple] = {}
+_permutations: dict[tuple, tuple] = {}
+
+
+def _permuted(a, order: tuple[int, ...]) -> Array:
+    """`a` with its dimensions in this order, a permutation."""
+    if a.__class__ is StagedTracer and a.trace is state.trace:
+        found = _permutations.get((a.aval, order))
+        if found is not None:
+            return a.trace.record(structure.transpose_p, *found, [a])
+        if order != tuple(range(len(order))):
+            params = dict(permutation=order)
+            _permutations[a.aval, order] = params, structure.transpose_p.type_of((a.aval,), params)
     return structure.transpose(to_array(a), order)
-
-
-_reversals: dict[ShapedArray, tuple] = {}
 
 
 def permute_dims(a, /, axes) -> Array:
@@ -259,7 +273,7 @@ def swapaxes(a, axis1: int, axis2: int) -> Array:
     i, j = canonical_axis(axis1, ndim), canonical_axis(axis2, ndim)
     order = list(range(ndim))
     order[i], order[j] = j, i
-    return structure.transpose(to_array(a), order)
+    return _permuted(a, tuple(order))
 
 
 def moveaxis(a, source, destination) -> Array:
@@ -278,7 +292,7 @@ def moveaxis(a, source, destination) -> Array:
     order = [i for i in range(ndim) if i not in sources]
     for target, origin in sorted(zip(targets, sources)):
         order.insert(target, origin)
-    return structure.transpose(to_array(a), order)
+    return _permuted(a, tuple(order))
 
 
 def rollaxis(a, axis: int, start: int = 0) -> Array:
