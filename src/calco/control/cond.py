@@ -272,8 +272,9 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
             raise TypeError(f"lax.cond: {name} and false_fun arguments should be callable, got "
                             f"{name}={function!r} of type {type(function).__name__}")
     aval = _scalar_type("lax.cond", "pred", pred)
-    if dtypes.kind(aval.dtype) == "V":
-        raise TypeError("lax.cond: pred must be a bool or a number, got float0")
+    if dtypes.kind(aval.dtype) in "cV":
+        raise TypeError("lax.cond: pred must be a bool or a real number, got "
+                        f"{'float0' if aval.dtype == dtypes.float0 else aval.dtype.name}")
     if not isinstance(pred, Array):
         pred = bool(pred)
         index = literal_like(int(pred), dtypes.int32)

@@ -39,6 +39,8 @@ def put_buffer(host: np.ndarray, aval: ShapedArray, *, owned: bool = False, shar
 
 def put_host(host: np.ndarray, aval: ShapedArray):
     """A buffer with a copy of a NumPy array of the shape of `aval`, for the default device; not checked."""
+    if aval.dtype is dtypes.float0:  # compiled programs take bools in its place
+        host, aval = np.zeros(aval.shape, np.bool_), shaped(aval.shape, dtypes.bool_)
     if host.dtype is not aval.dtype and host.dtype != aval.dtype:
         with np.errstate(all="ignore"):
             host = host.astype(aval.dtype)

@@ -135,7 +135,8 @@ class _Pullback:
                                  f"but expected {want.short} because the corresponding output{path} had type {aval.short}")
         cts = [ct for ct, on in zip(cts, self.at.nonzero) if on]
         at = self.at
-        found = iter(backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts))
+        found = iter(backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts,
+                              derivative=True))
         outs = [next(found) if on else Zero(tangent_aval(a)) for on, a in zip(at.active, self.in_avals)]
         return trees.unflatten(self.in_tree, [instantiate(ct) for ct in outs])
 

@@ -152,11 +152,13 @@ def linearize_by_rules(function: Callable, primals: Sequence, active: Sequence[b
 
 # --- transposition ----------------------------------------------------------------------------
 
-def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inputs: Sequence, cotangents) -> list:
+def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inputs: Sequence, cotangents, *,
+             derivative: bool = False) -> list:
     """Pull cotangents of the outputs of `jaxpr` back to its linear inputs.
 
     `inputs` holds the values of the inputs that are not linear (anything for the others). The result has
-    one entry per input: a cotangent, a `Zero`, or None for an input that is not linear.
+    one entry per input: a cotangent, a `Zero`, or None for an input that is not linear. `derivative` says
+    that `jaxpr` is a recorded derivative, in which each equation depends on a tangent.
     """
     known: dict[int, object] = {id(v): x for v, x in zip(jaxpr.constvars, consts, strict=True)}
     for var, x, is_linear in zip(jaxpr.invars, inputs, linear_inputs, strict=True):
@@ -165,7 +167,7 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
     pending: dict[int, object] = {}
 
     with places() as set_place:
-        linear_eqns = _evaluate_known(jaxpr, known, set_place)
+        linear_eqns = jaxpr.eqns if derivative else _evaluate_known(jaxpr, known, set_place)
         for var, ct in zip(jaxpr.outvars, cotangents, strict=True):
             accumulate(pending, var, ct)
         for eqn in reversed(linear_eqns):
@@ -177,8 +179,6 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
 
 def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
     """Run the equations that depend on no linear input; return the others."""
-    if not known or len(known) == len(jaxpr.constvars):
-        return jaxpr.eqns  # each equation of a recorded derivative depends on a tangent
     linear_eqns = []
     for eqn in jaxpr.eqns:
         if all(v.__class__ is Literal or id(v) in known for v in eqn.invars):
@@ -195,7 +195,7 @@ def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
 def pull_back(at: Linearized, cotangents: Sequence) -> list:
     """Cotangents of the active inputs of a linearized function; `Zero` where nothing arrives."""
     cts = [ct for ct, on in zip(cotangents, at.nonzero, strict=True) if on]
-    return backward(at.jaxpr, at.consts, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts)
+    return backward(at.jaxpr, at.consts, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts, derivative=True)
 
 
 def push_forward(at: Linearized, tangents: Sequence) -> list:
