@@ -14,7 +14,7 @@ from calco.avals.trees import Partial, PyTreeDef, register_dataclass
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "Partial", "PyTreeDef", "SequenceKey", "all_leaves", "keystr",
     "register_dataclass", "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
-    "register_pytree_with_keys_class", "register_static", "tree_all", "tree_flatten", "tree_flatten_with_path",
+    "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast", "tree_flatten", "tree_flatten_with_path",
     "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path", "tree_reduce", "tree_structure",
     "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf", "treedef_tuple"]
 
@@ -163,7 +163,7 @@ def tree_map_with_path(f: Callable, tree, *rest, is_leaf=None):
     {'a': "['a']=1"}
     """
     pairs, treedef = tree_flatten_with_path(tree, is_leaf)
-    others = [treedef.flatten_up_to(other) for other in rest]
+    others = trees.flatten_like(treedef, rest)
     return treedef.unflatten([f(path, leaf, *more) for (path, leaf), *more in zip(pairs, *others)])
 
 
@@ -196,11 +196,36 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
     {'a': [1, 2]}
     """
-    inner_trees = outer_treedef.flatten_up_to(pytree_to_transpose)
-    if inner_treedef is None:
-        inner_treedef = trees.structure(inner_trees[0])
-    columns = [inner_treedef.flatten_up_to(t) for t in inner_trees]
+    try:
+        inner_trees = outer_treedef.flatten_up_to(pytree_to_transpose)
+        if inner_treedef is None:
+            inner_treedef = trees.structure(inner_trees[0])
+        columns = [inner_treedef.flatten_up_to(t) for t in inner_trees]
+    except ValueError as error:
+        raise TypeError(f"tree_transpose: pytree_to_transpose must be {outer_treedef} of {inner_treedef}, got "
+                        f"{trees.structure(pytree_to_transpose)}: {error}") from None
     return inner_treedef.unflatten([outer_treedef.unflatten(row) for row in zip(*columns)])
+
+
+def tree_broadcast(prefix_tree, full_tree, is_leaf=None):
+    """The leaves of `prefix_tree` repeated so that it has the structure of `full_tree`.
+
+    Raises
+    ------
+    ValueError
+        If `prefix_tree` is not a prefix of `full_tree`.
+
+    Examples
+    --------
+    >>> tree_broadcast((1, 2), ([0, 0], {"a": 0}))
+    ([1, 1], {'a': 2})
+    """
+    leaves, treedef = trees.flatten(prefix_tree, is_leaf)
+    try:
+        subtrees = treedef.flatten_up_to(full_tree)
+    except ValueError as error:
+        raise ValueError(f"tree_broadcast: prefix_tree is not a prefix of full_tree: {error}") from None
+    return treedef.unflatten([trees.map_(lambda _, x=x: x, subtree) for x, subtree in zip(leaves, subtrees)])
 
 
 def all_leaves(iterable, is_leaf=None) -> bool:
@@ -209,8 +234,8 @@ def all_leaves(iterable, is_leaf=None) -> bool:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Whether this is the structure of a single leaf."""
-    return treedef == _LEAF
+    """Whether the structure has no children: a leaf, ``None`` or an empty container."""
+    return treedef.num_nodes == 1
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:

@@ -37,13 +37,19 @@ def structure(tree, is_leaf=None) -> PyTreeDef:
 def map_(f: Callable, tree, *rest, is_leaf=None):
     """`f` applied to the leaves of `tree` and of the trees in `rest`, which `tree` is a prefix of."""
     found, treedef = flatten(tree, is_leaf)
+    others = flatten_like(treedef, rest)
+    return treedef.unflatten([f(*xs) for xs in zip(found, *others, strict=True)])
+
+
+def flatten_like(treedef: PyTreeDef, rest: Sequence) -> list[list]:
+    """What stands in each tree of `rest` where a tree of structure `treedef` has its leaves."""
     others = []
     for i, other in enumerate(rest):
         try:
             others.append(treedef.flatten_up_to(other))
         except ValueError as error:
             raise ValueError(f"tree {i + 2} does not have the structure of the first: {error}") from None
-    return treedef.unflatten([f(*xs) for xs in zip(found, *others, strict=True)])
+    return others
 
 
 def paths(tree, is_leaf=None) -> list[tuple]:
@@ -117,11 +123,25 @@ def register_node(cls: type, to_children: Callable, from_children: Callable) -> 
 registered: list[tuple[type, Callable, Callable]] = []
 
 
-def register_dataclass(cls: type, data_fields=None, meta_fields=None) -> type:
-    """Make a dataclass a pytree node: `data_fields` are children, `meta_fields` are static."""
+def register_dataclass(cls: type, data_fields=None, meta_fields=None, drop_fields=()) -> type:
+    """Make a dataclass a pytree node: `data_fields` are children, `meta_fields` are static.
+
+    By default the fields with the metadata ``static=True`` are static and all others are children.
+    `drop_fields` are neither: unflattening leaves them at their defaults.
+
+    Raises
+    ------
+    TypeError
+        If `cls` is not a dataclass, or only one of `data_fields` and `meta_fields` is given.
+    ValueError
+        If the fields named are not those of the class, each once.
+    """
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"register_dataclass: {cls!r} is not a dataclass")
-    names = [f.name for f in dataclasses.fields(cls) if f.init]
+    if (data_fields is None) != (meta_fields is None):
+        raise TypeError(f"register_dataclass({cls.__name__}): data_fields and meta_fields must both be given or both be "
+                        f"left out, got {data_fields=} and {meta_fields=}")
+    names = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in drop_fields]
     if meta_fields is None:
         meta_fields = [f.name for f in dataclasses.fields(cls) if f.metadata.get("static", False)]
     if data_fields is None:
@@ -166,6 +186,10 @@ class Partial:
 
     def __call__(self, *args, **kwargs):
         return self.func(*self.args, *args, **{**self.keywords, **kwargs})
+
+    def __repr__(self) -> str:
+        bound = [repr(self.func), *map(repr, self.args), *(f"{k}={v!r}" for k, v in self.keywords.items())]
+        return f"Partial({', '.join(bound)})"
 
 
 register_node(Partial, lambda p: ((p.args, p.keywords), p.func), lambda f, c: Partial(f, *c[0], **c[1]))
