@@ -35,7 +35,7 @@ class Value(Tracer):
     __slots__ = ()
 
     def _next(self, other=None):
-        return Value(self.aval, RecordingTrace(self.trace.known._replace(created="/work/made.py:3 (y = x * 2)")))
+        return Value(self.aval, RecordingTrace(self.owner.known._replace(created="/work/made.py:3 (y = x * 2)")))
 
     __gt__ = __lt__ = __ge__ = __le__ = __eq__ = __ne__ = __add__ = __radd__ = __and__ = _next
 
@@ -278,12 +278,12 @@ def test_pytest_rewritten_assert():
 
 def test_argument_paths_and_many_arguments():
     value = traced()
-    value.trace.known = errors.Origin("step", ("params['w'][0]", "x"), "/work/a.py:1 (y)")
+    value.owner.known = errors.Origin("step", ("params['w'][0]", "x"), "/work/a.py:1 (y)")
     with pytest.raises(errors.TracerBoolConversionError,
                        match=r"computed from arguments `params\['w'\]\[0\]` and `x` of `step`") as caught:
         bool(value)
     assert "static_arg" not in str(caught.value)
-    value.trace.known = errors.Origin("step", tuple("abcdef"), "/work/a.py:1 (y)", "vmap")
+    value.owner.known = errors.Origin("step", tuple("abcdef"), "/work/a.py:1 (y)", "vmap")
     with pytest.raises(errors.TracerBoolConversionError, match="`d` and 2 more of `step`, traced by vmap"):
         bool(value)
 
@@ -370,8 +370,8 @@ STORE: dict = {"log": []}
 
 def leaked(created: str | None = "/work/train.py:7 (y = x * 2)") -> Value:
     value = traced()
-    value.trace.known = errors.Origin("step", ("x",), created)
-    value.trace.open = False
+    value.owner.known = errors.Origin("step", ("x",), created)
+    value.owner.open = False
     return value
 
 

@@ -174,5 +174,7 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
 
 
 def to_inexact(dtype: np.dtype) -> np.dtype:
-    """`dtype` if it is floating or complex, else the default float."""
-    return dtype if kind(dtype) in "fc" else canonicalize(float64)
+    """`dtype` if it is floating or complex, else the float that goes with it: only 64-bit integers take float64."""
+    if kind(dtype) in "fc":
+        return dtype
+    return canonicalize(float64) if dtype.itemsize == 8 else float32

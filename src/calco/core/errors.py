@@ -100,7 +100,7 @@ def _explain(error: CalcoError, tracer, need: str, find: Callable[[Site], Use],
     """
     site = Site(tracer)
     use = find(site)
-    origin = tracer.trace.origin(tracer)
+    origin = tracer.owner.origin(tracer)
     advice = [first] * bool(first) + remedies(site, use)
     static = _static_advice(site, origin) if use.kind in _STATIC or need == "an integer" else ""
     if static:
@@ -389,7 +389,7 @@ class UnexpectedTracerError(JAXTypeError):
     def __init__(self, tracer):
         site = Site(tracer)
         use = constructs.any_use(site)
-        origin = tracer.trace.origin(tracer)
+        origin = tracer.owner.origin(tracer)
         self.created = short_path(origin.created) if origin.created else None
         self.stored = holder_of(tracer, site.frame)
         self.construct, self.place = use.construct, site.place

@@ -52,13 +52,13 @@ class Trace:
 
 
 class Tracer(Array):
-    """A value that only its `trace` can interpret."""
-    __slots__ = ("aval", "trace")
+    """A value that only its `owner` can interpret."""
+    __slots__ = ("aval", "owner")
     aval: ShapedArray
-    trace: Trace
+    owner: Trace
 
     def __init__(self, aval: ShapedArray, trace: Trace):
-        self.aval, self.trace = aval, trace
+        self.aval, self.owner = aval, trace
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}<{self.aval}>"
@@ -103,9 +103,9 @@ class Tracer(Array):
         raise errors.ConcretizationTypeError(self, "pickling")
 
     def _known(self, error, *facts):
-        if not self.trace.open:
+        if not self.owner.open:
             raise errors.UnexpectedTracerError(self)
-        value = self.trace.concrete(self)
+        value = self.owner.concrete(self)
         if value is None:
             raise error(self, *facts)
         return value

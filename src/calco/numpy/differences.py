@@ -16,6 +16,7 @@ from calco.numpy.promotion import (
     canonical_axis,
     check,
     common_shape,
+    inexact,
     static_axis,
     to_dtype,
     together,
@@ -183,7 +184,7 @@ def trapezoid(y, x=None, dx=1.0, axis: int = -1) -> Array:
 def _trapezoid(y, x, dx, axis):
     axis = canonical_axis(axis, y.ndim)
     if x is None:
-        y, dx = promote_dtypes(y, dx, inexact=True)
+        y, dx = promote_dtypes(inexact(y), dx)
         width = dx
     else:
         y, x = promote_dtypes(y, x, inexact=True)

@@ -112,7 +112,7 @@ def steps_of(aval: ShapedArray, w: Window) -> tuple:
 def read_window(x, w: Window, steps: tuple):
     """`x` at a static index."""
     trace = state.trace
-    if x.__class__ is StagedTracer and x.trace is trace:
+    if x.__class__ is StagedTracer and x.owner is trace:
         for primitive, params, aval in steps:
             x = trace.record(primitive, params, aval, [x])
         return x

@@ -57,11 +57,11 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
     >>> jnp.reshape(jnp.arange(6), (2, -1)).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
-    recorded = a.__class__ is StagedTracer and a.trace is state.trace and order == "C" and _plain(shape)
+    recorded = a.__class__ is StagedTracer and a.owner is state.trace and order == "C" and _plain(shape)
     if recorded:
         found = _reshapes.get((a.aval, shape))
         if found is not None:
-            return a.trace.record(structure.reshape_p, *found, [a])
+            return a.owner.record(structure.reshape_p, *found, [a])
     aval = typed("reshape", a)
     refuse("reshape", out_sharding=out_sharding)
     given, shape = shape, _sizes(aval, shape)
@@ -190,7 +190,7 @@ def transpose(a, axes=None) -> Array:
     >>> jnp.transpose(jnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
-    recorded = a.__class__ is StagedTracer and a.trace is state.trace and (axes is None or _plain(axes))
+    recorded = a.__class__ is StagedTracer and a.owner is state.trace and (axes is None or _plain(axes))
     if recorded:
         found = _orders.get((a.aval, axes))
         if found is not None:
@@ -214,10 +214,10 @@ _permutations: dict[tuple, tuple] = {}
 
 def _permuted(a, order: tuple[int, ...]) -> Array:
     """`a` with its dimensions in this order, a permutation."""
-    if a.__class__ is StagedTracer and a.trace is state.trace:
+    if a.__class__ is StagedTracer and a.owner is state.trace:
         found = _permutations.get((a.aval, order))
         if found is not None:
-            return a.trace.record(structure.transpose_p, *found, [a])
+            return a.owner.record(structure.transpose_p, *found, [a])
         if order != tuple(range(len(order))):
             params = dict(permutation=order)
             _permutations[a.aval, order] = params, structure.transpose_p.type_of((a.aval,), params)

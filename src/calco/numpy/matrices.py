@@ -85,7 +85,7 @@ def tri(N, M=None, k: int = 0, dtype=None) -> Array:
 @composite(static=("n", "m", "k", "dtype"))
 def _tri(n, m, k, dtype):
     rows, columns = _coordinates(n, m, k)
-    return convert_element_type(lax.ge(rows, columns), float if dtype is None else dtype)
+    return convert_element_type(lax.ge(rows, columns), "float32" if dtype is None else dtype)
 
 
 def tril(m, k: int = 0) -> Array:

@@ -159,7 +159,7 @@ def _is_mask(entry) -> bool:
 def concrete_mask(mask) -> np.ndarray:
     """The value of a bool array, whose true places fix a shape."""
     if isinstance(mask, Tracer):
-        known = mask.trace.concrete(mask)
+        known = mask.owner.concrete(mask)
         if known is None:
             raise errors.NonConcreteBooleanIndexError(mask)
         mask = known
@@ -195,7 +195,7 @@ def _slice_item(entry: builtins.slice, size: int) -> tuple[int, int, int]:
     """The smallest place touched, how many are, and the signed step."""
     parts = (entry.start, entry.stop, entry.step)
     for part in parts:
-        if isinstance(part, Tracer) and part.trace.concrete(part) is None:
+        if isinstance(part, Tracer) and part.owner.concrete(part) is None:
             raise errors.TracerSliceError(part)
     places = range(*builtins.slice(*[p if p is None else operator.index(p) for p in parts]).indices(size))
     count = len(places)

@@ -44,7 +44,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     refuse("arange", device=device, out_sharding=out_sharding)
     given = [x for x in (start, stop, step) if x is not None]
     for x in given:
-        if isinstance(x, Tracer) and x.trace.concrete(x) is None:
+        if isinstance(x, Tracer) and x.owner.concrete(x) is None:
             raise errors.ConcretizationTypeError(x, "arange()")
     if start is None:
         raise TypeError("arange: start must be a number, got None")

@@ -532,6 +532,8 @@ def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial
     >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True).tolist()
     [0, 1, 3]
     """
+    if dtype is None:
+        dtype = integer_result(typed("cumulative_sum", x).dtype)
     return _cumulative("cumulative_sum", cumsum, 0, x, axis, dtype, include_initial)
 
 
@@ -556,7 +558,7 @@ def _cumulative(name, running, start, x, axis, dtype, include_initial):
             raise ValueError(f"{name}: axis is required for an input of {ndim} dimensions")
         axis = 0
     axis = canonical_axis(axis, ndim)
-    result = running(x, axis, integer_result(aval_of(x).dtype) if dtype is None else dtype)
+    result = running(x, axis, dtype)
     if include_initial:
         first = list(result.shape)
         first[axis] = 1

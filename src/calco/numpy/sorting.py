@@ -320,7 +320,7 @@ def _size(size):
 def known_count(name: str, mask, keyword: str = "size"):
     """The value of an array whose data fix a shape, or an error that says to give `size`."""
     if isinstance(mask, Tracer):
-        known = mask.trace.concrete(mask)
+        known = mask.owner.concrete(mask)
         if known is None:
             raise errors.ConcretizationTypeError(
                 mask, f"jnp.{name} without a static `{keyword}`, whose result has a shape that depends on values,")

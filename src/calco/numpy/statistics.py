@@ -17,6 +17,7 @@ from calco.numpy.promotion import (
     broadcast_to_shape,
     canonical_axes,
     check,
+    inexact,
     refuse,
     static_axis,
     to_dtype,
@@ -186,7 +187,7 @@ def _quantile(a, q, scale, axis, method, keepdims, skip_nan):
         raise ValueError("quantile does not support complex input, as the operation is poorly defined.")
     if q.ndim > 1:
         raise ValueError(f"q must be have rank <= 1, got shape {q.shape}")
-    a, q = promote_dtypes(a, q, inexact=True)
+    a, q = promote_dtypes(inexact(a), q, inexact=True)
     dtype = a.dtype
     a, q = convert_element_type(a, dtype), convert_element_type(q, dtype)
     if scale != 1:
@@ -359,7 +360,7 @@ def _real_diagonal(c):
 # --- histograms -----------------------------------------------------------------------------------
 
 def _length(name: str, x, minlength: int) -> int:
-    if isinstance(x, Tracer) and x.trace.concrete(x) is None:
+    if isinstance(x, Tracer) and x.owner.concrete(x) is None:
         raise errors.ConcretizationTypeError(x, f"{name}() without length=")
     host = np.asarray(x)
     return max(minlength, int(host.max()) + 1 if host.size else 0)
@@ -434,9 +435,8 @@ def digitize(x, bins, right: bool = False, *, method=None) -> Array:
 @composite(static=("right",))
 def _digitize(x, bins, right):
     n = bins.shape[0]
-    int_dtype = dtypes.canonicalize(int)
     if n == 0:
-        return lax.full(x.shape, 0, int_dtype)
+        return lax.full(x.shape, 0, dtypes.int32)
     ends = [lax.slice_in_dim(bins, i, i + 1, axis=0) for i in (0, n - 1)]
     rising = reshape(lax.ge(ends[1], ends[0]), ())
     up, down = _below(bins, x, right), _below(bins, x, not right, falling=True)
@@ -453,7 +453,7 @@ def _below(edges, x, include_equal_below: bool, falling: bool = False):
         passed = lax.gt(left, right) if not include_equal_below else lax.ge(left, right)
     else:
         passed = lax.lt(left, right) if include_equal_below else lax.le(left, right)
-    return lax.reduce_sum(convert_element_type(passed, dtypes.canonicalize(int)), (x.ndim,))
+    return lax.reduce_sum(convert_element_type(passed, dtypes.int32), (x.ndim,))
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None) -> Array:
@@ -470,7 +470,7 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None) -> Array:
     check("histogram_bin_edges", a, bins)
     dtype = dtypes.to_inexact(aval_of(a).dtype)
     if aval_of(bins).ndim == 1:
-        return asarray(bins, dtypes.to_inexact(aval_of(bins).dtype))
+        return asarray(bins, dtype)
     count = operator.index(bins)
     if range is None:
         low, high = reductions.min(a), reductions.max(a)
@@ -517,8 +517,8 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 
 @composite(static=("density",))
 def _histogram(a, edges, weights, density):
+    dtype = dtypes.to_inexact((a if weights is None else weights).dtype)
     a, edges = promote_dtypes(reshape(a, (a.size,)), edges)
-    dtype = dtypes.to_inexact(a.dtype) if weights is None else dtypes.to_inexact(weights.dtype)
     ones = lax.full(a.shape, 1, dtype) if weights is None else to_dtype(reshape(weights, (weights.size,)), dtype)
     count = edges.shape[0] - 1
     place = subtract(_below(edges, a, False), 1)

@@ -156,7 +156,7 @@ def rint(x, /):
     check("rint", x)
     dtype = x.dtype
     if dtypes.kind(dtype) in "biu":
-        return convert_element_type(x, dtypes.to_inexact(dtype), x.weak_type)
+        return convert_element_type(x, float, x.weak_type)
     if dtypes.kind(dtype) == "c":
         return lax.complex(rint(lax.real(x)), rint(lax.imag(x)))
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)

@@ -28,10 +28,10 @@ from calco.tracing import StagedTracer, is_internal, record_program, scalar, use
 _BINARY = '''
 def {name}(x, y):
     if x.__class__ is StagedTracer:
-        trace = x.trace
+        trace = x.owner
         if trace is state.trace:
             if y.__class__ is StagedTracer:
-                out = fast.get((x.aval, y.aval)) if y.trace is trace else None
+                out = fast.get((x.aval, y.aval)) if y.owner is trace else None
             else:
                 out = scalars.get((x.aval, y.__class__))
                 if out is not None:
@@ -50,7 +50,7 @@ def {name}(x, y):
                 else:
                     eqn.code, eqn.lasti = trace.where
                 tracer = new(StagedTracer)
-                tracer.aval, tracer.trace = out, trace
+                tracer.aval, tracer.owner = out, trace
                 eqn.outvars = (tracer,)
                 trace.append(eqn)
                 return tracer
@@ -63,7 +63,7 @@ def {name}(x, y):
 _UNARY = '''
 def {name}(x, /):
     if x.__class__ is StagedTracer:
-        trace = x.trace
+        trace = x.owner
         if trace is state.trace:
             out = fast.get(x.aval)
             if out is not None:
@@ -77,7 +77,7 @@ def {name}(x, /):
                 else:
                     eqn.code, eqn.lasti = trace.where
                 tracer = new(StagedTracer)
-                tracer.aval, tracer.trace = out, trace
+                tracer.aval, tracer.owner = out, trace
                 eqn.outvars = (tracer,)
                 trace.append(eqn)
                 return tracer

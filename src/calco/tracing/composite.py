@@ -190,7 +190,7 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         trace = state.trace
         if program.single is not None and trace.__class__ is StagingTrace:
             for x in leaves:
-                if x.__class__ is not StagedTracer or x.trace is not trace:
+                if x.__class__ is not StagedTracer or x.owner is not trace:
                     break
             else:
                 return trace.record(*program.single, leaves)

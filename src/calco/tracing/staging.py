@@ -98,7 +98,7 @@ class StagingTrace(Trace):
         ins = []
         i = 0
         for x in args:
-            ins.append(x if x.__class__ is StagedTracer and x.trace is self else self.read(x, i))
+            ins.append(x if x.__class__ is StagedTracer and x.owner is self else self.read(x, i))
             i += 1
         out = primitive.type_of(tuple([x.aval for x in ins]), params)
         return self.record(primitive, params, out, ins)
@@ -114,7 +114,7 @@ class StagingTrace(Trace):
         eqn.code, eqn.lasti = where
         if out.__class__ is ShapedArray:
             tracer = _new(StagedTracer)
-            tracer.aval, tracer.trace = out, self
+            tracer.aval, tracer.owner = out, self
             eqn.outvars = (tracer,)
             self.append(eqn)
             return tracer
@@ -132,7 +132,7 @@ class StagingTrace(Trace):
         code, lasti = where
         append, slots = self.append, [*program.fixed]
         for x in args:
-            slots.append(x if x.__class__ is StagedTracer and x.trace is self else self.read(x))
+            slots.append(x if x.__class__ is StagedTracer and x.owner is self else self.read(x))
         if program.consts:
             slots[:len(program.consts)] = [self.read(x) for x in program.consts]
         for primitive, first, second, operands, params, out in program.steps:
@@ -151,7 +151,7 @@ class StagingTrace(Trace):
             eqn.code, eqn.lasti = code, lasti
             if out.__class__ is ShapedArray:
                 tracer = _new(StagedTracer)
-                tracer.aval, tracer.trace = out, self
+                tracer.aval, tracer.owner = out, self
                 eqn.outvars = (tracer,)
                 slots.append(tracer)
             else:
@@ -163,7 +163,7 @@ class StagingTrace(Trace):
 
     def new_value(self, aval: ShapedArray) -> StagedTracer:
         tracer = _new(StagedTracer)
-        tracer.aval, tracer.trace = aval, self
+        tracer.aval, tracer.owner = aval, self
         return tracer
 
     def new_input(self, aval: ShapedArray) -> StagedTracer:
@@ -176,14 +176,14 @@ class StagingTrace(Trace):
     def read(self, x, operand: int = 0):
         """`x` as an atom of this trace: itself, a literal, or a constant."""
         cls = x.__class__
-        if cls is StagedTracer and x.trace is self:
+        if cls is StagedTracer and x.owner is self:
             return x
         if cls in (float, int, bool, complex):
             return python_literal(x)
         if isinstance(x, Literal):
             return x
         if isinstance(x, Tracer):
-            if not x.trace.open:
+            if not x.owner.open:
                 raise errors.UnexpectedTracerError(x)
             return self.capture(x, operand)
         if isinstance(x, np.generic):
@@ -269,7 +269,7 @@ class StagingTrace(Trace):
         if not found:
             for capture in self.captures:
                 if id(capture.var) in needed and isinstance(capture.value, Tracer):
-                    outer = capture.value.trace.origin(capture.value)
+                    outer = capture.value.owner.origin(capture.value)
                     return outer._replace(created=text or outer.created)
         return errors.Origin(self.debug.name, tuple(found), text)
 

@@ -19,7 +19,7 @@ class BatchTracer(Tracer):
     __slots__ = ("value", "dim")
 
     def __init__(self, trace: BatchTrace, value, dim: int):
-        self.trace, self.value, self.dim = trace, value, dim
+        self.owner, self.value, self.dim = trace, value, dim
         self.aval = without_dim(aval_of(value), dim)
 
 
@@ -80,7 +80,7 @@ class BatchTrace(Trace):
     def _split(self, args) -> tuple[list, list]:
         values, dims = [], []
         for x in args:
-            if x.__class__ is BatchTracer and x.trace is self:
+            if x.__class__ is BatchTracer and x.owner is self:
                 values.append(x.value)
                 dims.append(x.dim)
             else:
@@ -98,11 +98,11 @@ class BatchTrace(Trace):
 
     def pair(self, x):
         """The value and mapped axis of a result of the mapped function."""
-        return (x.value, x.dim) if x.__class__ is BatchTracer and x.trace is self else (x, None)
+        return (x.value, x.dim) if x.__class__ is BatchTracer and x.owner is self else (x, None)
 
     def origin(self, tracer):
         value = tracer.value
-        known = value.trace.origin(value) if isinstance(value, Tracer) else super().origin(tracer)
+        known = value.owner.origin(value) if isinstance(value, Tracer) else super().origin(tracer)
         if known.function is not None or self.debug is None:
             return known
         # Nothing records what a value was computed from: with one mapped argument there is no doubt.

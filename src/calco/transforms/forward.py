@@ -17,7 +17,7 @@ class JVPTracer(Tracer):
     __slots__ = ("primal", "tangent")
 
     def __init__(self, trace: JVPTrace, primal, tangent):
-        self.trace, self.primal, self.tangent = trace, primal, tangent
+        self.owner, self.primal, self.tangent = trace, primal, tangent
         self.aval = aval_of(primal)
 
 
@@ -88,7 +88,7 @@ class JVPTrace(Trace):
         """Primals, tangents (None for zero), and which tangents there are."""
         primals, tangents, active = [], [], []
         for x in args:
-            if x.__class__ is JVPTracer and x.trace is self:
+            if x.__class__ is JVPTracer and x.owner is self:
                 primals.append(x.primal)
                 tangents.append(x.tangent)
                 active.append(True)
@@ -143,17 +143,17 @@ class JVPTrace(Trace):
 
     def pair(self, x):
         """The primal and tangent of a result of the differentiated function."""
-        if x.__class__ is JVPTracer and x.trace is self:
+        if x.__class__ is JVPTracer and x.owner is self:
             return x.primal, x.tangent
         return x, Zero(tangent_aval(aval_of(x)))
 
     def concrete(self, tracer):
         primal = tracer.primal
-        return primal.trace.concrete(primal) if isinstance(primal, Tracer) else primal
+        return primal.owner.concrete(primal) if isinstance(primal, Tracer) else primal
 
     def origin(self, tracer):
         primal = tracer.primal
-        return primal.trace.origin(primal) if isinstance(primal, Tracer) else super().origin(tracer)
+        return primal.owner.origin(primal) if isinstance(primal, Tracer) else super().origin(tracer)
 
 
 def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:

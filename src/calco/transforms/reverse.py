@@ -34,7 +34,7 @@ class LinearTrace(StagingTrace):
 
     def process(self, primitive, args, params):
         for x in args:
-            if x.__class__ is StagedTracer and x.trace is self:
+            if x.__class__ is StagedTracer and x.owner is self:
                 return super().process(primitive, args, params)
         before = state.trace
         state.trace = self.parent
