@@ -155,15 +155,14 @@ def _promoted(types: tuple[tuple[np.dtype, bool], ...], x64: bool, strict: bool)
         raise TypePromotionError(
             f"dtypes {', '.join(sorted(nodes))} do not mix under numpy_dtype_promotion='strict'; "
             "convert explicitly with astype()")
-    node = _join(nodes)
-    if node in _WEAK_DTYPE:
-        dtype, weak = _WEAK_DTYPE[node], True
-        # A weak result of one kind keeps the width it has (weak f32 stays f32 under x64).
-        same = [d for d, w in types if w and _WEAK_NODE[kind(d)] == node]
-        if same:
-            dtype = max(same, key=lambda d: d.itemsize)
+    if all(weak for _, weak in types) and not strict:
+        # Weak values among themselves keep their widths (weak f32 stays f32 under x64).
+        dtype, weak = _BY_NAME[_join(frozenset(d.name for d, _ in types))], True
     else:
-        dtype, weak = _BY_NAME[node], node == "bool" and all(w for _, w in types)
+        node = _join(nodes)
+        weak = node in _WEAK_DTYPE
+        dtype = _WEAK_DTYPE[node] if weak else _BY_NAME[node]
+    weak = weak and dtype != bool_
     return (dtype if x64 else _NARROWED.get(dtype, dtype)), weak
 
 
