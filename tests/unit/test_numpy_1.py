@@ -208,6 +208,10 @@ def test_double_precision_under_x64():
         assert jnp.sum(jnp.asarray([1, 2], jnp.int8)).dtype == jnp.int64
         assert jnp.linspace(0, 1, 3).dtype == jnp.float64
         assert jnp.result_type(1.0) == jnp.float64
+        narrow = jnp.asarray([1, 2], jnp.int32)  # only 64-bit integers become float64
+        for found in (jnp.sqrt(narrow), narrow / 2, jnp.mean(narrow), jnp.median(narrow), jnp.var(narrow)):
+            assert found.dtype == jnp.float32
+        assert jnp.mean(jnp.asarray([1, 2])).dtype == jnp.float64
 
 
 def test_the_door_exports_what_it_says():
