@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import weakref
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -109,7 +109,6 @@ def test_an_attribute_read_through_self_is_frozen_too():
     c:f32[3] = mul b a
     d:f32[3] = mul c 3.0:f32[]
   in (d,) }"""
-    assert record_of(step).captures[0].source is None or record_of(step).captures[0].name is not None
 
 
 # --- one object, one constant -------------------------------------------------------------------
@@ -186,7 +185,7 @@ def test_a_branch_inside_a_nested_function_captures_once():
 
     assert f(True, X).tolist() == [2, 4, 6]
     assert [c.name for c in record_of(f).captures] == ["global WEIGHTS"]
-    assert f.lower(True, X).as_text().count("tensor<3xf32>, %") == 2 or len(record_of(f).jaxpr.consts) == 1
+    assert len(record_of(f).jaxpr.consts) == 1
 
 
 def test_a_nested_function_keeps_the_value_that_it_froze_first():
@@ -219,15 +218,17 @@ def test_scalars_are_literals_whatever_their_kind():
 
     @calco.jit
     def f(x):
-        return x * number + numpy_scalar - zero_dim / ours
+        return x * number + numpy_scalar - zero_dim * x / ours
 
     assert np.allclose(f(X), 4.2)
     assert program_of(f) == """\
 { lambda ; a:f32[3]. let
     b:f32[3] = mul a 2.0:f32[]
     c:f32[3] = add b 3.0:f32[]
-    d:f32[3] = sub c 0.8:f32[]
-  in (d,) }""" or "captures" not in program_of(f)
+    d:f32[3] = mul 4.0:f32[] a
+    e:f32[3] = div d 5.0:f32[]
+    f:f32[3] = sub c e
+  in (f,) }"""
     assert record_of(f).captures == ()
     zero_dim[...] = 100.0
     assert np.allclose(f(X), 4.2)
@@ -272,19 +273,16 @@ def test_a_large_captured_array_is_not_in_the_module_and_not_copied_per_call():
 
 def test_a_large_numpy_array_is_copied_once_and_not_kept_alive():
     """The trace holds its own copy: the user's array can go."""
-    large = np.ones(1000, np.float32)
-    watch = weakref.ref(large)
-    f = calco.jit(lambda x, w=large: x + w)
-    del large
-    f.clear_cache()
-    assert watch() is not None  # a default argument holds it, not the trace
-
     holder = {"w": np.ones(1000, np.float32)}
     watch = weakref.ref(holder["w"])
     g = calco.jit(lambda x: x + holder["w"])
     g(1.0)
-    first, again = record_of(g).captures[0].value, None
+    first = record_of(g).captures[0].value
     holder.clear()
+    deadline = perf_counter() + 20
+    while watch() is not None and perf_counter() < deadline:
+        g(2.0)  # the runtime lets go of what its threads have copied when it is called next
+        sleep(0.01)
     assert watch() is None
     again = g(2.0)
     assert record_of(g).captures[0].value is first
@@ -305,8 +303,7 @@ def test_a_capture_is_named_with_its_place_type_and_size():
 
     f(jnp.ones(512))
     one, two = record_of(f).captures
-    assert (one.name, one.aval.short, one.nbytes) == ("closure big of mean_of", "f32[512,512]", 1 << 20) or (
-        "big" in one.name)
+    assert "big" in one.name and (one.aval.short, one.nbytes) == ("f32[512,512]", 1 << 20)
     assert one.place.text == "return jnp.sum(big * y)"
     assert one.place.function.endswith("mean_of") and one.place.file == __file__
     assert two.name == "global WEIGHTS" and two.aval.short == "f32[3]" and two.nbytes == 12
@@ -338,10 +335,10 @@ def test_names_are_found_in_containers_attributes_defaults_and_partials():
     assert names == ["self.layers[0]['w']", "self.layers[0]['w']", "closure table['offset']"]
     g = calco.jit(functools.partial(lambda w, x: x * w[:, 0], jnp.ones((3, 1))))
     g(X)
-    assert record_of(g).captures == () or record_of(g).captures[0].name == "argument of partial [0]"
+    assert record_of(g).captures[0].name == "argument of partial [0]"
     h = calco.jit(lambda x: with_default(x))
     h(X)
-    assert record_of(h).captures[0].name in ("default bias", "bias")
+    assert record_of(h).captures[0].name == "default bias"
 
 
 def test_make_jaxpr_and_eval_shape_freeze_alike():

@@ -387,9 +387,55 @@ def test_subclasses_of_numbers_and_numpy_scalars_are_numbers():
 def test_an_integer_out_of_range_is_an_error():
     f = calco.jit(lambda x: x + 1)
     assert f(1) == 2
-    with pytest.raises(OverflowError):
+    with pytest.raises(OverflowError, match="argument x of <lambda> = 1099511627776.*int32"):
         f(2 ** 40)
     assert f(2) == 3
+    with calco.enable_x64():
+        assert f(2 ** 40) == 2 ** 40 + 1
+
+
+def test_a_stand_in_for_an_array_cannot_be_computed_with():
+    f = calco.jit(lambda x: x + 1)
+    with pytest.raises(TypeError, match=r"argument x of <lambda> = ShapeDtypeStruct\(shape=\(\), dtype=float32\)"):
+        f(calco.ShapeDtypeStruct((), "float32"))
+    assert f.cache_info().hits == 0
+
+
+def test_a_mask_is_not_dropped_in_silence():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    f = calco.jit(lambda x: x * 2)
+    for call in (lambda: f(masked), lambda: calco.jit(lambda x: x * masked)(1.0), lambda: jnp.ones(2) * masked):
+        with pytest.raises(ValueError, match="masked arrays are not supported.*filled"):
+            call()
+    assert f(masked.filled(0)).tolist() == [2, 0]
+
+
+def test_outputs_that_are_inputs_constants_or_one_value_twice_are_arrays_of_their_own():
+    """Giving one of them up does not reach the others."""
+    give_up = calco.jit(lambda v: v * 2, donate_argnums=0)
+    w = jnp.ones(3)
+    same, twice, constant = calco.jit(lambda v: v), calco.jit(lambda v: (v + 1,) * 2), calco.jit(lambda: w)
+    x = jnp.ones(3)
+    out = same(x)
+    give_up(x)
+    assert out.tolist() == [1, 1, 1]
+    first, second = twice(out)
+    give_up(first)
+    assert second.tolist() == [2, 2, 2]
+    give_up(constant())
+    assert constant().tolist() == [1, 1, 1] and w.tolist() == [1, 1, 1]
+
+
+def test_no_arguments_no_results():
+    assert calco.jit(lambda: 3)() == 3 and calco.jit(lambda x: None)(1.0) is None
+    assert calco.jit(lambda: ())() == () and calco.jit(lambda **k: sum(k.values()))(self=1.0, args=2.0) == 3
+
+
+def test_compiler_options_are_options_by_name():
+    with pytest.raises(TypeError, match="jit: compiler_options must be a dict.*got 3"):
+        calco.jit(lambda x: x, compiler_options=3)
+    with pytest.raises(TypeError, match="compile: compiler_options"):
+        calco.jit(lambda x: x).lower(1.0).compile(["fast"])
 
 
 def test_inputs_changed_right_after_the_call_change_nothing():

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 import weakref
@@ -135,8 +136,6 @@ def test_the_collector_stays_off_if_it_was_off():
 
 def test_a_real_interrupt_in_the_middle_of_a_trace():
     """A signal arrives between two operations of a long trace."""
-    import signal
-
     def f(x):
         for i in range(200):
             x = x + i

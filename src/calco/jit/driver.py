@@ -19,7 +19,7 @@ from calco.engine.trees import quick_flatten
 from calco.ir import DebugInfo
 from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
 from calco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
-from calco.jit.stages import Compiled, Traced
+from calco.jit.stages import Compiled, Traced, check_options
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
 from calco.tracing.replay import keep_selected
@@ -251,6 +251,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     if fun is None:
         return functools.partial(jit, **given)
     check_callable("jit", fun)
+    check_options("jit", compiler_options)
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     this = Jit(fun, arguments, keep_unused, inline, compiler_options)
     wrapper = _caller(this)

@@ -12,7 +12,7 @@ from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import lower_module
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
-from calco.tracing import scalar
+from calco.tracing import scalar, unmasked
 
 
 def as_array(x) -> DeviceArray:
@@ -28,7 +28,7 @@ def as_array(x) -> DeviceArray:
         return put(np.asarray(scalar(x, aval.dtype)), aval)
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())
-    return put(np.asarray(x), aval)
+    return put(unmasked(x), aval)
 
 
 _LIMIT = 1024  # numbers kept on the device

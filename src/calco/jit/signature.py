@@ -302,7 +302,8 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
         If a leaf is not an array or a number; it names the argument and the way out.
     """
     leaves, treedef = trees.flatten(dynamic)
-    avals = [x.aval if x.__class__ is DeviceArray else leaf_aval(x) for x in leaves]
+    avals = [x.aval if x.__class__ is DeviceArray else host_aval(x) if x.__class__ is np.ndarray else leaf_aval(x)
+             for x in leaves]
     for i, aval in enumerate(avals):
         if aval is None:
             name, x = arguments.leaf_names(treedef)[i], leaves[i]
@@ -311,12 +312,12 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
                                 "hold numbers and bools")
             raise TypeError(
                 f"Error interpreting argument to {function_name(arguments.function)} as an abstract array: argument "
-                f"{name} is {_short(x)} of type {type(x).__name__}, which is not an array, a number or a registered "
+                f"{name} is {short(x)} of type {type(x).__name__}, which is not an array, a number or a registered "
                 f"pytree. Make it static (static_argnames={name.split('[')[0].split('.')[0]!r}), or register its type "
                 "with calco.tree_util.register_pytree_node.")
     return leaves, treedef, avals
 
 
-def _short(x) -> str:
+def short(x) -> str:
     text = repr(x)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Mapping
 from time import perf_counter
 
 import numpy as np
@@ -18,7 +19,7 @@ from calco.ir.rewrite import dce
 from calco.jit.eager import as_array
 from calco.jit.lowering import lower_module
 from calco.jit.records import TraceRecord
-from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval
+from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from calco.ops.structure import PYTHON_NUMBERS
 
 
@@ -150,6 +151,7 @@ class Lowered:
         compiler_options : dict, optional
             XLA debug options by name.
         """
+        check_options("compile", compiler_options)
         options = compiler_options if compiler_options is not None else self.traced.compiler_options
         if options:
             return Compiled(self, options)
@@ -201,7 +203,11 @@ class Compiled:
         """Run on argument leaves of the right types."""
         if self.donates:
             return self._run_donating(leaves)
-        buffers = [x.buffer if x.__class__ is DeviceArray else buffer_of(x, a) for x, a in zip(leaves, self.in_avals)]
+        try:
+            buffers = [x.buffer if x.__class__ is DeviceArray else buffer_of(x, a)
+                       for x, a in zip(leaves, self.in_avals)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._bad_argument(leaves, error) from None
         if not self.all_kept:
             buffers = [buffers[i] for i in self.kept]
         if self.consts:
@@ -241,13 +247,26 @@ class Compiled:
 
     def _run_donating(self, leaves):
         self._check_donations(leaves)
-        arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
+        try:
+            arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._bad_argument(leaves, error) from None
         try:
             outs = self.executable(arrays)
         except RuntimeError as error:
             raise self._failure([x.buffer for x in arrays], error) from None
         self.record.calls += 1
         return outs[0] if self.single else self.unflatten(outs)
+
+    def _bad_argument(self, leaves, error: Exception) -> Exception:
+        """`error`, which an argument raised that cannot become an array, with the argument's name."""
+        traced = self.lowered.traced
+        for name, x, aval in zip(traced.arg_names, leaves, self.in_avals):
+            try:
+                buffer_of(x, aval)
+            except type(error) as found:
+                return type(error)(f"argument {name} of {traced.fun_name} = {short(x)}: {found}")
+        return error
 
     def _failure(self, buffers, error: Exception) -> RuntimeError:
         """What to raise instead of `error`, which a run on `buffers` raised: it names what was deleted."""
@@ -339,6 +358,13 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self.record!r})"
+
+
+def check_options(function: str, compiler_options) -> None:
+    """Raise unless these are options by name."""
+    if compiler_options is not None and not isinstance(compiler_options, Mapping):
+        raise TypeError(f"{function}: compiler_options must be a dict of XLA options by name, got {compiler_options!r} "
+                        f"of type {type(compiler_options).__name__}")
 
 
 def buffer_of(x, aval: ShapedArray):

@@ -4,13 +4,13 @@ from __future__ import annotations
 import operator
 
 from calco import lax
-from calco.avals import dtypes
-from calco.core import Array, values
+from calco.avals import dtypes, options
+from calco.core import Array, state, values
 from calco.numpy.contraction import contract, promoted, strength
 from calco.numpy.promotion import canonical_axis, check, common_shape, refuse
 from calco.ops.operators import multiply, recognised
 from calco.ops.structure import aval_of, expand_dims, move_dim, reshape
-from calco.tracing import composite
+from calco.tracing import StagedTracer, composite
 
 __all__ = ["dot", "inner", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot", "vecmat"]
 
@@ -257,8 +257,23 @@ def vecmat(x1, x2, /) -> Array:
     return reshape(product, product.shape[:-2] + product.shape[-1:])
 
 
+_operations: dict[tuple, tuple] = {}  # products of two matrices that are one operation, by the types
+
+
 def _matmul_operator(self, other):
     if isinstance(other, Array):
+        trace = state.trace
+        if self.__class__ is StagedTracer and self.owner is trace and other.__class__ is StagedTracer and \
+                other.owner is trace:
+            key = (self.aval, other.aval, options.thread.current)
+            found = _operations.get(key)
+            if found is not None:
+                return trace.record(*found, [self, other])
+            result = _matmul(self, other, None, None)
+            found = _matmul.operation((self, other), (None, None))
+            if found is not None:
+                _operations[key] = found
+            return result
         return _matmul(self, other, None, None)
     return matmul(self, other) if recognised(other) else NotImplemented
 

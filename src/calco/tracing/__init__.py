@@ -14,8 +14,10 @@ from calco.tracing.staging import (
     snapshot,
     stage,
     uncollected,
+    unmasked,
 )
 
 __all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "interpret", "is_internal",
            "numpy_literal", "place_of", "places",
-           "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "user_frame"]
+           "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "unmasked",
+           "user_frame"]

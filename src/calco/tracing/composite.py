@@ -36,8 +36,10 @@ class Program:
         comprehension costs as much as all the rest of a replayed equation. The second of a conversion is -2.
         `out` is an aval or a list of them.
     results : list of int
+    result : int
+        The slot of the only result, or -1.
     """
-    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "single", "rules", "name", "executable", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "result", "single", "rules", "name", "executable", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
@@ -63,6 +65,7 @@ class Program:
             for v in eqn.outvars:
                 slots[id(v)] = len(slots)
         self.results = [slots[id(v)] for v in jaxpr.outvars]
+        self.result = self.results[0] if len(self.results) == 1 else -1
         self.single = self._single()
         self.rules: dict = {}  # its transforms, kept by the `transforms` room
 
@@ -197,7 +200,14 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         outs = trace.apply(program, leaves)
         return outs[0] if treedef is None else treedef.unflatten(outs)
 
+    def operation(arrays, statics) -> tuple | None:
+        """What `Program.single` is for these arguments, once they have been seen."""
+        key = tuple([_key(x, []) for x in arrays])
+        plan = plans.get((key, statics, *map(type, statics), options.thread.current))
+        return plan[0].single if plan is not None else None
+
     wrapper, call = _wrapper(function, static, run)
+    wrapper.operation = operation
     return wrapper
 
 

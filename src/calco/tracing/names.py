@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from calco.core import Array
+from calco.tracing.source import positions_of
 
 _LIMIT, _DEPTH = 20000, 6
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), types.BuiltinFunctionType, types.ModuleType, type,
@@ -127,7 +128,8 @@ def expression_at(code, lasti: int, operand: int) -> str | None:
     """The source text of an operand of the operation at an instruction, if its file can be read."""
     if code is None or lasti < 0:
         return None
-    span = next((p for i, p in enumerate(code.co_positions()) if i == lasti // 2), None)
+    table = positions_of(code)
+    span = table[lasti // 2] if lasti < 2 * len(table) else None
     if span is None or None in span:
         return None
     lines = linecache.getlines(code.co_filename)

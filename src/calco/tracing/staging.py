@@ -159,6 +159,8 @@ class StagingTrace(Trace):
                 eqn.outvars = tuple(results)
                 slots.extend(results)
             append(eqn)
+        if program.result >= 0:
+            return [slots[program.result]]
         return [slots[i] for i in program.results]
 
     def new_value(self, aval: ShapedArray) -> StagedTracer:
@@ -303,7 +305,15 @@ def snapshot(x):
     """`x` itself if it cannot change, else an array with a copy of its value now."""
     if isinstance(x, (Tracer, DeviceArray)):
         return x
-    return put(x, shaped(x.shape, dtypes.canonicalize(x.dtype)))
+    return put(unmasked(x), shaped(x.shape, dtypes.canonicalize(x.dtype)))
+
+
+def unmasked(x) -> np.ndarray:
+    """`x` as a plain NumPy array. A mask is not dropped in silence."""
+    if x.__class__ is not np.ndarray and isinstance(x, np.ma.MaskedArray):
+        raise ValueError("numpy masked arrays are not supported: an array has no mask. Use x.filled() to give the masked "
+                         "elements a value, or pass x.data and x.mask")
+    return np.asarray(x)
 
 
 def _same_value(x, frozen) -> bool:
@@ -347,7 +357,12 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
     before = state.trace
     trace = StagingTrace(before, debug, outer)
     trace.where = where
-    inputs = [trace.new_input(a) for a in avals]
+    inputs = []
+    for aval in avals:
+        tracer = _new(StagedTracer)
+        tracer.aval, tracer.owner = aval, trace
+        inputs.append(tracer)
+    trace.invars = list(inputs)
     state.trace = trace
     try:
         with uncollected():

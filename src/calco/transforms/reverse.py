@@ -12,7 +12,7 @@ from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from calco.transforms.forward import JVPTrace, JVPTracer
-from calco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation
+from calco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation, transpose_recorded
 
 
 class LinearTrace(StagingTrace):
@@ -172,7 +172,7 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
             accumulate(pending, var, ct)
         for eqn in reversed(linear_eqns):
             set_place(eqn)
-            transpose_equation(eqn, known, pending)
+            (transpose_recorded if eqn.primitive is rule_p else transpose_equation)(eqn, known, pending)
     return [pending.get(id(v), Zero(v.aval)) if is_linear else None
             for v, is_linear in zip(jaxpr.invars, linear_inputs)]
 

@@ -12,7 +12,6 @@ from calco.avals import ShapedArray, options, shaped, tangent_aval
 from calco.core import Linear, No, Primitive, Zero, state
 from calco.ir import Jaxpr, Literal, subjaxprs
 from calco.ops.families import add_any_p
-from calco.ops.structure import aval_of
 from calco.tracing import Program, record_program
 
 _LIMIT = 16384
@@ -129,11 +128,11 @@ class LinearRule:
         self.out_avals = [v.aval for v in jaxpr.outvars]
         self.params = {"rule": self}
 
-    def transposed(self, nonzero_cts: tuple[bool, ...], transpose: Callable) -> tuple[Program, tuple[bool, ...]]:
+    def transposed(self, nonzero_cts: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
         """Residuals and the nonzero cotangents to the cotangents of the active inputs, and which of them there are."""
         found = self._transposed.get(nonzero_cts)
         if found is None:
-            found = self._transposed[nonzero_cts] = transpose(self._jaxpr, len(self.sources), nonzero_cts)
+            found = self._transposed[nonzero_cts] = transpose_rule(self._jaxpr, len(self.sources), nonzero_cts)
         return found
 
 
@@ -171,9 +170,38 @@ def linear_rule(program: Program, active: tuple[bool, ...], linearize: Callable)
 def _rule_transpose(cotangents, *args, rule: LinearRule):
     nonzero = tuple([not isinstance(ct, Zero) for ct in cotangents])
     n = len(rule.sources)
-    program, given = rule.transposed(nonzero, transpose_rule)
-    outs = iter(state.trace.apply(program, [*args[:n], *(ct for ct in cotangents if not isinstance(ct, Zero))]))
+    program, given = rule.transposed(nonzero)
+    outs = iter(state.trace.apply(program, [*args[:n], *[ct for ct in cotangents if not isinstance(ct, Zero)]]))
     return [*[None] * n, *[next(outs) if on else None for on in given]]
+
+
+def transpose_recorded(eqn, known: dict[int, object], pending: dict[int, object]) -> None:
+    """`transpose_equation` for the equation of a recorded derivative, with nothing to find out."""
+    rule, outvars = eqn.params["rule"], eqn.outvars
+    if len(outvars) == 1:
+        ct = pending.pop(id(outvars[0]), None)
+        if ct is None:
+            return
+        nonzero, cts = _ONE, [ct]
+    else:
+        cts = [pending.pop(id(v), None) for v in outvars]
+        nonzero = tuple([ct is not None for ct in cts])
+        if True not in nonzero:
+            return
+        cts = [ct for ct in cts if ct is not None]
+    program, given = rule.transposed(nonzero)
+    n = len(rule.sources)
+    invars = eqn.invars
+    values = [v if v.__class__ is Literal else known[id(v)] for v in invars[:n]]
+    outs = iter(state.trace.apply(program, values + cts))
+    for v, on in zip(invars[n:], given):
+        if on:
+            ct = next(outs)
+            before = pending.get(id(v))
+            pending[id(v)] = ct if before is None else state.trace.process(add_any_p, (before, ct), {})
+
+
+_ONE = (True,)
 
 
 def transpose_rule(jaxpr: Jaxpr, residuals: int, nonzero_cts: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
@@ -229,12 +257,7 @@ def accumulate(pending: dict[int, object], atom, ct) -> None:
     if isinstance(ct, Zero) or atom.__class__ is Literal:
         return
     before = pending.get(id(atom))
-    pending[id(atom)] = ct if before is None else add_cotangents(before, ct)
-
-
-def add_cotangents(x, y):
-    """The sum of two cotangents of one type, replayed like every rule."""
-    return state.trace.apply(unit(add_any_p, (aval_of(x), aval_of(y)), {}), [x, y])[0]
+    pending[id(atom)] = ct if before is None else state.trace.process(add_any_p, (before, ct), {})
 
 
 # --- mapping -----------------------------------------------------------------------------------------
