@@ -39,10 +39,9 @@ def {name}(x, y):
             else:
                 out = scalars.get((x.aval, y.__class__))
                 if out is not None:
-                    out, dtype, aval = out
-                    literal = new(Literal)
-                    literal.val, literal.aval = scalar(y, dtype), aval
-                    y = literal
+                    out, aval = out
+                    # Zeros are not looked up: 0.0 and -0.0 are equal.
+                    y = y and literals.get((aval, y)) or literal_of(y, aval)
             if out is not None:
                 eqn = new(Eqn)
                 eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
@@ -102,6 +101,19 @@ def clear_ready() -> None:
         table.clear()
 
 
+_literals: dict[tuple, Literal] = {}
+
+
+def _literal_of(number, aval: ShapedArray) -> Literal:
+    """A Python number as a literal of this type; those that are not zero are kept."""
+    literal = Literal(scalar(number, aval.dtype), aval)
+    if number and number == number:
+        if len(_literals) >= 4096:
+            _literals.clear()
+        _literals[aval, number] = literal
+    return literal
+
+
 def _table() -> dict:
     table: dict = {}
     _ready_tables.append(table)
@@ -110,7 +122,7 @@ def _table() -> dict:
 
 def _generate(template: str, name: str, order: str, **scope) -> Callable:
     scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state, new=object.__new__,
-                 scalar=scalar, no_params=_NO_PARAMS, getframe=sys._getframe, settings=options.thread, is_internal=is_internal,
+                 literals=_literals, literal_of=_literal_of, no_params=_NO_PARAMS, getframe=sys._getframe, settings=options.thread, is_internal=is_internal,
                  user_frame=user_frame)
     exec(compile(template.format(name=name, order=order), __file__, "exec"), scope)
     return scope[name]
@@ -234,8 +246,7 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
             if xa.strong is ya.strong or not xa.weak_type and not ya.weak_type:
                 fast[xa, ya] = primitive.type_of((xa, ya), _NO_PARAMS)
         elif a is x and y.__class__ in PYTHON_NUMBERS and not xa.weak_type:
-            literal = aval_of(b)
-            scalars[xa, y.__class__] = primitive.type_of((xa, literal), _NO_PARAMS), literal.dtype, literal
+            scalars[xa, y.__class__] = primitive.type_of((xa, b.aval), _NO_PARAMS), b.aval
 
     function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, ready=ready, primitive=primitive, slow=slow)
     function.__doc__ = doc
@@ -297,7 +308,7 @@ def reflected(function: Callable, name: str) -> Callable:
         if common_dtype((number, aval), function.inexact) == (aval.dtype, False) and aval.dtype is not dtypes.bool_:
             literal = shaped((), aval.dtype)
             out = function.primitive.type_of((literal, aval), _NO_PARAMS)
-            scalars[aval, y.__class__] = out, aval.dtype, literal
+            scalars[aval, y.__class__] = out, literal
 
     return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, ready={}, primitive=function.primitive,
                      slow=slow)
