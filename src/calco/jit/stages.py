@@ -260,6 +260,8 @@ class Compiled:
 
     def _bad_argument(self, leaves, error: Exception) -> Exception:
         """`error`, which an argument raised that cannot become an array, with the argument's name."""
+        if type(error) not in (TypeError, ValueError, OverflowError):
+            return error
         traced = self.lowered.traced
         for name, x, aval in zip(traced.arg_names, leaves, self.in_avals):
             try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
+from types import CodeType, FunctionType
 
 import numpy as np
 
@@ -121,11 +123,19 @@ def _table() -> dict:
 
 
 def _generate(template: str, name: str, order: str, **scope) -> Callable:
-    scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state, new=object.__new__,
-                 literals=_literals, literal_of=_literal_of, no_params=_NO_PARAMS, getframe=sys._getframe, settings=options.thread, is_internal=is_internal,
-                 user_frame=user_frame)
-    exec(compile(template.format(name=name, order=order), __file__, "exec"), scope)
-    return scope[name]
+    scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state,
+                 new=object.__new__, literals=_literals, literal_of=_literal_of, no_params=_NO_PARAMS,
+                 getframe=sys._getframe, settings=options.thread, is_internal=is_internal, user_frame=user_frame)
+    code = _code(template, order).replace(co_name=name, co_qualname=name)
+    return FunctionType(code, scope, name)
+
+
+@cache
+def _code(template: str, order: str) -> CodeType:
+    """The code of a template, compiled once: the functions made of it differ in their globals alone."""
+    scope: dict = {}
+    exec(compile(template.format(name="generated", order=order), __file__, "exec"), scope)
+    return scope["generated"].__code__
 
 
 # --- promotion ----------------------------------------------------------------------------

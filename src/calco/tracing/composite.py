@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -229,6 +230,12 @@ def record_program(name: str, function: Callable, avals) -> Program:
     return Program(staged.jaxpr, staged.consts)
 
 
+@lru_cache(maxsize=None)
+def _compiled(source: str):
+    """The code of a wrapper: many functions have one signature."""
+    return compile(source, __file__, "exec")
+
+
 def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
     """A function with the signature of `function` that sorts its arguments into arrays and statics."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -257,13 +264,15 @@ def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
     passed = ", ".join(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else f"{p.name}={p.name}"
                        if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
     pack = lambda names: f"({''.join(n + ', ' for n in names)})"  # noqa: E731
-    source = (f"def {function.__name__}({', '.join(shown)}):\n"
+    source = (f"def _door({', '.join(shown)}):\n"
               f"    return _run({pack(arrays)}, {pack(statics)})\n"
               f"def _call(_f, _arrays, _statics):\n"
               f"    {pack(arrays)} = _arrays\n    {pack(statics)} = _statics\n"
               f"    return _f({passed})\n").replace("    () = _arrays\n", "").replace("    () = _statics\n", "")
-    exec(compile(source, __file__, "exec"), scope)
-    wrapper = scope[function.__name__]
+    exec(_compiled(source), scope)
+    wrapper = scope["_door"]
+    wrapper.__code__ = wrapper.__code__.replace(co_name=function.__name__)
+    wrapper.__name__ = function.__name__
     for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
         setattr(wrapper, attribute, getattr(function, attribute))
     wrapper.__wrapped__ = function
