@@ -8,13 +8,14 @@ StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``,
 >>> calco.jit(lambda x: jnp.sin(x) * 2)(0.0).item()
 0.0
 """
-from calco import errors, lax, numpy, tree, tree_util
+from calco import errors, jaxprs, lax, numpy, tree, tree_util
 from calco.core import Array
 from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
 from calco.ir import ClosedJaxpr, Jaxpr
 from calco.jit import (
     ShapeDtypeStruct,
     TraceRecord,
+    block_until_ready,
     clear_caches,
     config,
     disable_jit,
@@ -23,12 +24,14 @@ from calco.jit import (
     jit,
     last_traces,
     make_jaxpr,
+    typeof,
 )
 from calco.report import show_traces
 from calco.transforms import (
     grad,
     hessian,
     jacfwd,
+    jacobian,
     jacrev,
     jvp,
     linear_transpose,
@@ -40,7 +43,8 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Array", "ClosedJaxpr", "Jaxpr", "ShapeDtypeStruct", "TraceRecord", "clear_caches", "config", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "grad",
-    "hessian", "jacfwd", "jacrev", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
-    "local_devices", "make_jaxpr", "numpy", "show_traces", "tree", "tree_util", "value_and_grad", "vjp", "vmap"]
+    "Array", "ClosedJaxpr", "Jaxpr", "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches",
+    "config", "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "grad",
+    "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
+    "local_devices", "make_jaxpr", "numpy", "show_traces", "tree", "tree_util", "typeof",
+    "value_and_grad", "vjp", "vmap"]

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.numpy", "calco.lax", "calco.tree", "calco.tree_util", "calco.errors"]
+DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.tree", "calco.tree_util"]
 
 
 @pytest.mark.parametrize("door", DOORS)

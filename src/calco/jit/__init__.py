@@ -1,9 +1,9 @@
 """Signature, cache, lowering walk, stages, driver; eager evaluation."""
-from calco.jit.api import clear_caches, config, disable_jit, enable_x64, eval_shape, make_jaxpr
+from calco.jit.api import block_until_ready, clear_caches, config, disable_jit, enable_x64, eval_shape, make_jaxpr, typeof
 from calco.jit.driver import CacheInfo, jit, last_traces
 from calco.jit.records import CapturedArray, Printed, TraceRecord
 from calco.jit.signature import ShapeDtypeStruct
 from calco.jit.stages import Compiled, Lowered, Traced
 
 __all__ = ["CacheInfo", "CapturedArray", "Compiled", "Lowered", "Printed", "ShapeDtypeStruct", "TraceRecord", "Traced",
-           "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit", "last_traces", "make_jaxpr"]
+           "block_until_ready", "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit", "last_traces", "make_jaxpr", "typeof"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from calco.avals import options, trees
+from calco.avals import ShapedArray, options, trees
 from calco.engine import clear_scalars
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
@@ -12,7 +12,7 @@ from calco.jit.eager import eager
 from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
-from calco.transforms.arguments import check_arrays, check_callable, function_name
+from calco.transforms.arguments import check_array, check_arrays, check_callable, function_name
 from calco.transforms.rules import clear_rules
 
 
@@ -88,6 +88,43 @@ def eval_shape(fun: Callable, *args, **kwargs):
     check_callable("eval_shape", fun)
     closed, out_tree = _stage(fun, Arguments(fun, None, None, None, None), args, kwargs)
     return _structs(closed, out_tree)
+
+
+def block_until_ready(x):
+    """Wait until every array in the tree `x` has been computed; returns `x`.
+
+    Raises
+    ------
+    XlaRuntimeError
+        If the program that makes one of them failed.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> calco.block_until_ready({"a": jnp.ones(2)})["a"].shape
+    (2,)
+    """
+    for leaf in trees.leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+def typeof(x, /) -> ShapedArray:
+    """The type of an array or number: shape, dtype, weak-type flag.
+
+    Raises
+    ------
+    TypeError
+        If `x` is neither.
+
+    Examples
+    --------
+    >>> import calco
+    >>> calco.typeof(1.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    return check_array("typeof", "x", x)
 
 
 def clear_caches() -> None:

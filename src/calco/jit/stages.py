@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from calco.avals import ShapedArray, trees
+from calco.avals import ShapedArray, dtypes, trees
 from calco.core import Tracer
 from calco.engine import DeviceArray, Executable, put_scalar
 from calco.engine.errors import XlaRuntimeError, deleted
@@ -178,14 +178,17 @@ class Compiled:
     executable : Executable
     """
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
-                 "single", "unflatten", "record", "const_buffers", "all_kept")
+                 "single", "unflatten", "wrap", "record", "const_buffers", "all_kept")
 
     def __init__(self, lowered: Lowered, compiler_options):
         traced = lowered.traced
         start = perf_counter()
         donated = [len(lowered.consts) + place for place, i in enumerate(lowered.kept) if traced.donated[i]]
         self.out_avals = list(traced.jaxpr.out_avals)
-        self.executable = Executable(lowered.as_text(), self.out_avals, donated=donated,
+        hollow = [a.dtype == dtypes.float0 for a in self.out_avals]
+        self.wrap = _array_or_float0 if any(hollow) else DeviceArray
+        real = [a.update(dtype=dtypes.bool_) if h else a for h, a in zip(hollow, self.out_avals)]
+        self.executable = Executable(lowered.as_text(), real, donated=donated,
                                      compiler_options=compiler_options)
         traced.record.seconds["compile"] = perf_counter() - start
         self.lowered, self.record = lowered, traced.record
@@ -218,12 +221,12 @@ class Compiled:
             raise self._failure(buffers, error) from None
         self.record.calls += 1
         if self.single:
-            return DeviceArray(outs[0], self.out_avals[0])
-        return self.unflatten(map(DeviceArray, outs, self.out_avals))
+            return self.wrap(outs[0], self.out_avals[0])
+        return self.unflatten(map(self.wrap, outs, self.out_avals))
 
     def short_way(self):
         """`run` for arguments that are all arrays of ours, with nothing to decide."""
-        if self.consts or not self.all_kept or not self.single:
+        if self.consts or not self.all_kept or not self.single or self.wrap is not DeviceArray:
             return self.run
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
         new = object.__new__
@@ -256,6 +259,7 @@ class Compiled:
         except RuntimeError as error:
             raise self._failure([x.buffer for x in arrays], error) from None
         self.record.calls += 1
+        outs = [self.wrap(x.buffer, a) for x, a in zip(outs, self.out_avals)]
         return outs[0] if self.single else self.unflatten(outs)
 
     def _bad_argument(self, leaves, error: Exception) -> Exception:
@@ -369,8 +373,15 @@ def check_options(function: str, compiler_options) -> None:
                         f"of type {type(compiler_options).__name__}")
 
 
+def _array_or_float0(buffer, aval: ShapedArray):
+    """A result; a tangent of integers has a shape and no elements, and is a NumPy array."""
+    return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else DeviceArray(buffer, aval)
+
+
 def buffer_of(x, aval: ShapedArray):
     """The buffer of an argument that is not an array of ours yet."""
+    if aval.dtype == dtypes.float0:
+        return put_host(np.zeros(aval.shape, np.bool_), aval.update(dtype=dtypes.bool_))
     if x.__class__ is np.ndarray:
         return put_host(x, aval)
     if x.__class__ in PYTHON_NUMBERS:

@@ -190,6 +190,8 @@ class StagingTrace(Trace):
             return self.capture(x, operand)
         if isinstance(x, np.generic):
             return numpy_literal(x)
+        if isinstance(x, np.ndarray) and x.dtype == dtypes.float0:
+            return Literal(np.False_, shaped(x.shape, dtypes.float0))  # it has a shape and no value
         if isinstance(x, (np.ndarray, DeviceArray)):
             return numpy_literal(np.asarray(x)[()], x) if x.ndim == 0 else self.capture(x, operand)
         if hasattr(x, "__jax_array__"):

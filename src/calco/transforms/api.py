@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from calco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from calco.core import Zero
+from calco.ir import DebugInfo
 from calco.ops.structure import aval_of, convert_element_type, instantiate, literal_like
 from calco.tracing import stage
 from calco.transforms.arguments import (
@@ -256,7 +257,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
     avals = [x if isinstance(x, ShapedArray) else shaped(tuple(x.shape), dtypes.canonicalize(x.dtype))
              if hasattr(x, "shape") and hasattr(x, "dtype") else aval_of(x) for x in leaves]
     flat = _Flat("linear_transpose", fun, in_tree)
-    staged = stage(flat, avals)
+    staged = stage(flat, avals, DebugInfo(flat.__name__))
     types = [*avals, *staged.jaxpr.out_avals]
     if len({is_inexact(a) for a in types}) > 1 or any(a.dtype == dtypes.bool_ for a in types):
         raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], and integer -> "

@@ -178,3 +178,6 @@ def hessian(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool =
     """
     return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums, has_aux=has_aux,
                   holomorphic=holomorphic)
+
+
+jacobian = jacrev

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from calco.avals import tangent_aval
-from calco.core import Trace, Tracer, Zero, state
+from calco.core import Trace, Tracer, Zero, errors, state
 from calco.ir import ClosedJaxpr
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagingTrace, replay, stage, user_frame
@@ -30,12 +30,15 @@ class JVPTrace(Trace):
         The traces above that record; while a rule runs they are told the user's source place.
     replays : bool
         Whether recorded transforms may be replayed; False while one is being recorded.
+    known_as : errors.Origin
+        The function and the transform, for error messages.
     """
-    __slots__ = ("recorders", "replays")
+    __slots__ = ("known_as", "recorders", "replays")
 
-    def __init__(self, parent: Trace, replays: bool = True):
+    def __init__(self, parent: Trace, function: Callable, replays: bool = True):
         super().__init__(parent)
         self.replays = replays
+        self.known_as = errors.Origin(getattr(function, "__name__", None), (), None, getattr(function, "transform", None))
         found = []
         while parent is not None:
             if isinstance(parent, StagingTrace):
@@ -153,7 +156,7 @@ class JVPTrace(Trace):
 
     def origin(self, tracer):
         primal = tracer.primal
-        return primal.owner.origin(primal) if isinstance(primal, Tracer) else super().origin(tracer)
+        return primal.owner.origin(primal) if isinstance(primal, Tracer) else self.known_as
 
 
 def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
@@ -163,7 +166,7 @@ def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> t
 
 def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays: bool = True) -> tuple[list, list]:
     """Outputs and output tangents of the flat `function`; tangents may be `Zero`."""
-    trace = JVPTrace(state.trace, replays)
+    trace = JVPTrace(state.trace, function, replays)
     inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
     before = state.trace
     state.trace = trace

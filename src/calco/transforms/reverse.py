@@ -127,7 +127,7 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
         active = [dtypes.kind(a.dtype) in "fc" for a in avals]
     ambient = state.trace
     linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")), enclosing())
-    trace = JVPTrace(linear, replays)
+    trace = JVPTrace(linear, function, replays)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]
     state.trace = trace

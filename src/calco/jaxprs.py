@@ -1,0 +1,94 @@
+"""Programs as text and back: parse, check, evaluate, summarise."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from calco import lax
+from calco.control import cond_p, jit_p
+from calco.core import Primitive
+from calco.ir import ClosedJaxpr, check_jaxpr
+from calco.ir import evaluate as _evaluate
+from calco.ir import parse_jaxpr as _parse
+from calco.ir import rewrite
+from calco.ops import arithmetic, gather, indices
+from calco.ops.conversion import copy_p
+from calco.ops.families import add_any_p
+from calco.ops.structure import convert_element_type_p
+
+__all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
+
+# Every primitive, by the name that programs print.
+PRIMITIVES: dict[str, Primitive] = {
+    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, copy_p, add_any_p, convert_element_type_p)
+    if isinstance(p, Primitive)}
+# The records and enumerations that parameters hold.
+_RECORDS = {name: value for module in (arithmetic, gather, indices, lax) for name, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__.startswith("calco.")}
+
+
+def parse(text: str, consts: Sequence = ()) -> ClosedJaxpr:
+    """The program that `text` prints, checked.
+
+    Parameters
+    ----------
+    text : str
+        What ``str(jaxpr)`` gives.
+    consts : sequence of arrays
+        The values of the captured arrays, in the order of the text. Without them the program can be
+        printed and checked, but not run.
+
+    Raises
+    ------
+    JaxprSyntaxError
+        With line and column.
+    JaxprTypeError
+        If an equation's declared type is not the one that follows from its operands.
+
+    Examples
+    --------
+    >>> from calco import jaxprs
+    >>> program = jaxprs.parse("{ lambda ; a:f32[2]. let b:f32[2] = mul a 2.0:f32[] in (b,) }")
+    >>> import numpy as np
+    >>> jaxprs.evaluate(program, np.ones(2, "float32"))[0].tolist()
+    [2.0, 2.0]
+    """
+    closed = _parse(text, PRIMITIVES, consts, names=_RECORDS)
+    check_jaxpr(closed, weak_types=False)
+    return closed
+
+
+def check(program: ClosedJaxpr) -> None:
+    """Raise `JaxprTypeError` unless every variable is defined once, before its use, at its inferred type."""
+    check_jaxpr(program)
+
+
+def evaluate(program: ClosedJaxpr, *args) -> list:
+    """The outputs of `program` on these arrays, equation by equation.
+
+    Examples
+    --------
+    >>> import calco
+    >>> from calco import jaxprs
+    >>> jaxprs.evaluate(calco.make_jaxpr(lambda x: x + 1)(1.0), 2.0)[0].item()
+    3.0
+    """
+    return _evaluate(program.jaxpr, program.consts, *args)
+
+
+def dce(program: ClosedJaxpr) -> ClosedJaxpr:
+    """`program` without the equations that no output needs; its inputs stay."""
+    return rewrite.dce(program, keep_inputs=True)[0]
+
+
+def summary(program: ClosedJaxpr) -> dict[str, int]:
+    """How many equations there are of each primitive, nested programs included.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> from calco import jaxprs
+    >>> jaxprs.summary(calco.make_jaxpr(lambda x: jnp.sin(x) + jnp.sin(x))(1.0))
+    {'sin': 2, 'add': 1}
+    """
+    return rewrite.summary(program)
