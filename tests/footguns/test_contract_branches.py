@@ -5,6 +5,7 @@ What the messages say for each construct is tested in `test_conversions.py`; her
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -180,6 +181,26 @@ def test_every_conversion_of_data_has_its_error(wrap, function, error):
     argument = np.int32(2) if wrap is calco.jit else np.array([2, 3], np.int32)
     with pytest.raises(error, match=r"test_contract_branches\.py|unhashable"):
         wrap(function)(argument)
+
+
+def test_a_number_in_a_tuple_argument_is_traced_too_and_the_error_names_its_field():
+    """A reader may expect the int of a NamedTuple to stay an int; every leaf of an argument is data."""
+    class Sparse(NamedTuple):
+        values: object
+        size: int
+
+    with pytest.raises(TracerIntegerConversionError, match=r"argument `m\.size` of `spread`"):
+        def spread(m):
+            return jnp.zeros(m.size).at[0].add(m.values.sum())
+        calco.jit(spread)(Sparse(jnp.ones(2), 3))
+
+
+def test_a_wrong_in_axes_names_the_one_place_that_differs():
+    tree = {"a": [(X, X)], "b": [(X, X)]}
+    with pytest.raises(ValueError) as caught:
+        calco.vmap(lambda t: t["a"][0][0], in_axes=({"a": [(0, 0)], "b": [(0,)]},))(tree)
+    assert "vmap in_axes[0]['b'][0]" in str(caught.value) and len(str(caught.value)) < 600
+    assert calco.vmap(lambda t, *, k: t["a"][0][0] * k, in_axes=({"a": [(0, 0)], "b": 0},))(tree, k=X).tolist() == [1, 4, 9]
 
 
 # --- leaks ----------------------------------------------------------------------------------------

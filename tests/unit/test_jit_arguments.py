@@ -266,6 +266,29 @@ def test_methods_partials_and_objects():
     assert calco.jit(functools.partial(calco.jit(lambda x, y: x - y), 5.0))(2.0) == 3
 
 
+def test_an_object_whose_equality_is_an_array_can_be_transformed():
+    """Nothing compares callables: neither a cache nor the look at their parameters."""
+    class Odd:
+        def __init__(self, x):
+            self.x = x
+
+        def __call__(self, y):
+            return y + self.x
+
+        def __hash__(self):
+            return 0
+
+        def __eq__(self, other):
+            return jnp.all(self.x == other.x)
+
+    def f(x):
+        calco.eval_shape(Odd(x), x)
+        calco.make_jaxpr(Odd(x))(x)
+        return calco.jit(Odd(x))(x) + calco.vmap(Odd(x))(jnp.stack([x, x])).sum() + calco.grad(Odd(x))(x)
+
+    assert calco.jit(f)(1.0) == 7
+
+
 def test_the_names_of_what_is_compiled():
     assert calco.jit(three).__name__ == "three" and calco.jit(three).__wrapped__ is three
     assert "@jit_Scale" in calco.jit(Scale(1.0)).lower(X).as_text()

@@ -209,8 +209,9 @@ def prefix_leaves(prefix, treedef: PyTreeDef, what: str, is_leaf=None) -> list:
     try:
         subtrees = prefix_def.flatten_up_to(full)
     except ValueError as error:
-        raise ValueError(f"{what} must be a tree prefix of the value it describes, "
-                         f"got {prefix!r} for {treedef}: {error}") from None
+        places = optree.prefix_errors(prefix, full, stop, namespace=NAMESPACE)
+        text = " ".join(str(places[0](what) if places else error).split()).removeprefix("pytree structure error: ")
+        raise ValueError(f"{what} must be a tree prefix of the value it describes: {text}") from None
     return [x for x, sub in zip(found, subtrees) for _ in range(len(leaves(sub)))]
 
 

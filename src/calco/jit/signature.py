@@ -12,7 +12,7 @@ from calco.avals import ShapedArray, dtypes, python_aval, shaped, trees
 from calco.core import Array
 from calco.engine import DeviceArray
 from calco.ops.structure import PYTHON_NUMBERS
-from calco.transforms.arguments import function_name
+from calco.transforms.arguments import function_name, parameters_of
 
 
 class ShapeDtypeStruct:
@@ -145,10 +145,7 @@ class Arguments:
     def parameters(self) -> list[inspect.Parameter] | None:
         """Those of the function, if it tells; read when first needed."""
         if self._parameters is _UNREAD:
-            try:
-                self._parameters = list(inspect.signature(self.function).parameters.values())
-            except (TypeError, ValueError):
-                self._parameters = None
+            self._parameters = parameters_of(self.function)
         return self._parameters
 
     def _positional(self) -> list[str]:

@@ -1,8 +1,10 @@
 """What the public transforms have in common: their arguments, checked and named."""
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
+import types
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -74,14 +76,23 @@ def pick_arguments(transform: str, function: Callable, args: Sequence, argnums) 
     return tuple(found)
 
 
+def parameters_of(function: Callable) -> list[inspect.Parameter] | None:
+    """The parameters, if they can be told."""
+    if not isinstance(function, _PLAIN_CALLABLES) and not hasattr(function, "__wrapped__"):
+        function = function.__call__  # `inspect` asks an object whether it equals others; its == may do anything
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+_PLAIN_CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, functools.partial)
+
+
 def argument_names(function: Callable, count: int) -> list[str]:
     """The names of the first `count` positional parameters."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
     names = []
-    for p in parameters:
+    for p in parameters_of(function) or ():
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             names.append(p.name)
         elif p.kind is p.VAR_POSITIONAL:
