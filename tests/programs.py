@@ -5,6 +5,7 @@ what the three modules share, loop in Python, and never write into an array.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ def sigmoid(xp, x):
 def _mlp_parameters():
     sizes = [4, 8, 8, 3]
     return [{"w": _normal(i, m, n, scale=m ** -0.5), "b": np.zeros(n, np.float32)}
-            for i, (m, n) in enumerate(zip(sizes[:-1], sizes[1:]))]
+            for i, (m, n) in enumerate(itertools.pairwise(sizes))]
 
 
 def mlp_loss(xp, params, x, targets):

@@ -372,5 +372,5 @@ def test_donating_a_captured_array_is_an_error_that_names_it():
     f(X)
     calco.jit(lambda v: v * 2, donate_argnums=0)(captured)
     for x in (X, jnp.ones(3)):
-        with pytest.raises(RuntimeError, match="captured.*(deleted|donated)"):
+        with pytest.raises(RuntimeError, match=r"captured.*(deleted|donated)"):
             f(x)

@@ -118,6 +118,14 @@ def test_switch_takes_one_of_many_and_clamps():
     assert f(np.uint8(1), 1.0) == 10
 
 
+def test_an_index_that_int32_cannot_hold_is_the_last_branch():
+    """Converted first, as JAX does it, it would wrap and be the first one."""
+    f = calco.jit(lambda i: lax.switch(i, [lambda: 0, lambda: 1, lambda: 2]))
+    assert f(np.uint32(2 ** 32 - 1)) == 2 and f(np.int8(-100)) == 0
+    with calco.enable_x64():
+        assert [f(i).item() for i in (np.int64(2 ** 32), np.uint64(2 ** 63), np.int64(-2 ** 40))] == [2, 2, 0]
+
+
 def test_a_switch_index_known_to_be_out_of_range_warns():
     with pytest.warns(UserWarning, match="index 7 is out of range for 2 branches"):
         assert lax.switch(7, [lambda: 1, lambda: 2]) == 2
@@ -137,11 +145,11 @@ def test_bad_branches():
         lax.switch(0, [])
     with pytest.raises(TypeError, match=r"branches\[1\]=3 of type int"):
         lax.switch(0, [lambda: 1, 3])
-    with pytest.raises(TypeError, match="false_fun=2.0"):
+    with pytest.raises(TypeError, match=r"false_fun=2.0"):
         lax.cond(True, lambda: 1, 2.0)
-    with pytest.raises(TypeError, match="operand .*'text'"):
+    with pytest.raises(TypeError, match=r"operand .*'text'"):
         lax.cond(True, lambda v: v, lambda v: v, "text")
-    with pytest.raises(TypeError, match="output.*of branch.*object"):
+    with pytest.raises(TypeError, match=r"output.*of branch.*object"):
         lax.cond(True, lambda: object(), lambda: 1)
 
 
@@ -280,7 +288,8 @@ def test_an_eager_conditional_runs_the_taken_branch():
 
 def test_operands_and_results_are_trees():
     state = {"a": X, "b": (1.0, None)}
-    out = calco.jit(lambda p, s: lax.cond(p, lambda t: t, lambda t: {"a": t["a"] * 2, "b": (0.0, None)}, s))(False, state)
+    double = lambda t: {"a": t["a"] * 2, "b": (0.0, None)}  # noqa: E731
+    out = calco.jit(lambda p, s: lax.cond(p, lambda t: t, double, s))(False, state)
     assert out["a"].tolist() == [2, 4] and out["b"] == (0.0, None)
 
 

@@ -171,7 +171,7 @@ def run_in_threads(count: int, target) -> list:
         try:
             start.wait(30)
             results[i] = target(i)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
@@ -343,7 +343,7 @@ def test_a_function_that_is_gone_takes_its_programs_with_it():
 
 
 def test_options_are_checked():
-    with pytest.raises(AttributeError, match="calco has no setting 'enable_x46'.*enable_x64"):
+    with pytest.raises(AttributeError, match=r"calco has no setting 'enable_x46'.*enable_x64"):
         calco.config.update("enable_x46", True)
     with pytest.raises(TypeError, match="enable_x64='yes'"):
         calco.config.update("enable_x64", "yes")

@@ -28,7 +28,8 @@ def test_a_trace_is_a_value_that_prints_its_program():
   in (f, e) }"""
     assert str(stage.jaxpr) in str(stage) and "scaled" in repr(stage) and "test_stages.py" in str(stage)
     assert stage.fun_name == "scaled" and stage.arg_names == ("params['w']", "x", "shift")
-    assert stage.out_info == {"sum": calco.ShapeDtypeStruct((), "float32"), "y": calco.ShapeDtypeStruct((2,), "float32")}
+    struct = calco.ShapeDtypeStruct
+    assert stage.out_info == {"sum": struct((), "float32"), "y": struct((2,), "float32")}
     assert [a.short for a in stage.in_avals] == ["f32[2]", "f32[]", "f32[]"]
 
 
@@ -99,7 +100,7 @@ def test_calling_a_compiled_program_checks_its_arguments_by_name(args, kwargs, p
     (([X], 2.0), {"shift": 1.0}), (({"w": X}, 2.0, 1.0), {}),
 ])
 def test_a_structure_that_differs_is_an_error(args, kwargs):
-    with pytest.raises(TypeError, match="scaled was compiled for .*structure"):
+    with pytest.raises(TypeError, match=r"scaled was compiled for .*structure"):
         traced().lower().compile()(*args, **kwargs)
 
 
@@ -123,7 +124,7 @@ def test_a_compiled_program_with_static_arguments_takes_the_same_values():
 def test_a_compiled_program_given_another_static_value_is_an_error():
     """It would silently be the program of the other value."""
     compiled = calco.jit(lambda x, n: x * n, static_argnums=1).lower(1.0, 3).compile()
-    with pytest.raises(TypeError, match="static argument n.*compiled for 3.*called with 4"):
+    with pytest.raises(TypeError, match=r"static argument n.*compiled for 3.*called with 4"):
         compiled(2.0, 4)
     with pytest.raises(TypeError, match=r"compiled for 3.*called with 3\.0"):
         compiled(2.0, 3.0)
@@ -145,7 +146,7 @@ def test_donation_in_stages():
     compiled = calco.jit(lambda x: x + 1, donate_argnums=0).lower(X).compile()
     x = jnp.asarray(X)
     assert compiled(x).tolist() == [2, 3] and x.is_deleted()
-    with pytest.raises(RuntimeError, match="argument x.*deleted"):
+    with pytest.raises(RuntimeError, match=r"argument x.*deleted"):
         compiled(x)
 
 

@@ -285,6 +285,9 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
     return _run("lax.cond", index, {"false_fun": false_fun, "true_fun": true_fun}, operands)
 
 
+_WIDE = (dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+
 def switch(index, branches: Sequence[Callable], *operands, operand=None):
     """Run one of `branches` on the operands, the one with number `index` when the program runs.
 
@@ -325,6 +328,9 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
     if not isinstance(index, Array):
         index = literal_like(index, dtypes.int32)
     else:
+        last = len(branches) - 1
+        if aval.dtype in _WIDE:  # the conversion would wrap
+            index = clamp(literal_like(0, aval.dtype), index, literal_like(last, aval.dtype))
         index = clamp(literal_like(0, dtypes.int32), convert_element_type(index, dtypes.int32),
-                      literal_like(len(branches) - 1, dtypes.int32))
+                      literal_like(last, dtypes.int32))
     return _run("lax.switch", index, {f"branches[{i}]": f for i, f in enumerate(branches)}, operands)
