@@ -86,7 +86,10 @@ class Tracer(Array):
         return self._known(errors.ConcretizationTypeError, ".tolist()").tolist()
 
     def __array__(self, dtype=None, copy=None):
-        return self._known(errors.TracerArrayConversionError).__array__(dtype, copy)
+        if not self.owner.open:
+            raise errors.UnexpectedTracerError(self)
+        # A known value too: what NumPy made of it would be a constant, and its derivative silently zero.
+        raise errors.TracerArrayConversionError(self)
 
     def __format__(self, specification: str) -> str:
         if not specification:

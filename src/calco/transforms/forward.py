@@ -4,8 +4,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from calco.avals import tangent_aval
-from calco.core import Trace, Tracer, Zero, errors, state
+from calco.core import Array, Trace, Tracer, Zero, errors, state
+from calco.engine import put
 from calco.ir import ClosedJaxpr
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagingTrace, replay, stage, user_frame
@@ -152,7 +155,9 @@ class JVPTrace(Trace):
 
     def concrete(self, tracer):
         primal = tracer.primal
-        return primal.owner.concrete(primal) if isinstance(primal, Tracer) else primal
+        if isinstance(primal, Tracer):
+            return primal.owner.concrete(primal)
+        return primal if isinstance(primal, Array) else put(np.asarray(primal), tracer.aval)
 
     def origin(self, tracer):
         primal = tracer.primal

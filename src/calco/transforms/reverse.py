@@ -76,9 +76,13 @@ class LinearTrace(StagingTrace):
         return var
 
     def finish(self, outvars: list) -> tuple[Jaxpr, list]:
-        jaxpr = Jaxpr(self.constvars, self.invars, self.eqns, outvars, self.debug)
+        jaxpr, consts = Jaxpr(self.constvars, self.invars, self.eqns, outvars, self.debug), self.consts
         self.close()
-        return jaxpr, self.consts
+        return jaxpr, consts
+
+    def close(self) -> None:
+        super().close()
+        self.consts, self._kept = [], []  # its tracers live on as variables; they must not keep residuals alive
 
     def apply(self, program, args):
         return super(StagingTrace, self).apply(program, args)
