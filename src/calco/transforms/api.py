@@ -16,6 +16,7 @@ from calco.transforms.arguments import (
     check_arrays,
     check_callable,
     function_name,
+    is_array,
     is_inexact,
     normalise_argnums,
     pick_arguments,
@@ -26,7 +27,7 @@ from calco.transforms.reverse import Linearized, backward, linearize_flat, pull_
 
 class _Flat:
     """A function over pytrees as one over lists; remembers the structure of what it returned."""
-    __slots__ = ("function", "in_tree", "out_tree", "has_aux", "aux", "transform", "__name__")
+    __slots__ = ("function", "in_tree", "out_tree", "has_aux", "aux", "opaque", "transform", "__name__")
 
     def __init__(self, transform: str, function: Callable, in_tree, has_aux: bool = False):
         self.function, self.in_tree, self.has_aux = function, in_tree, has_aux
@@ -42,6 +43,8 @@ class _Flat:
                                 f"(output, auxiliary), got {type(out).__name__}")
             out, aux = out
             aux_leaves, self.aux = trees.flatten(aux)
+            self.opaque = {i: x for i, x in enumerate(aux_leaves) if not is_array(x)}
+            aux_leaves = [x for i, x in enumerate(aux_leaves) if i not in self.opaque]
         outs, self.out_tree = trees.flatten(out)
         check_arrays(self.transform, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
         return [*outs, *aux_leaves]
@@ -49,7 +52,11 @@ class _Flat:
     def split(self, leaves: list):
         """Output leaves, and the auxiliary value."""
         n = self.out_tree.num_leaves
-        return leaves[:n], trees.unflatten(self.aux, leaves[n:]) if self.has_aux else None
+        if not self.has_aux:
+            return leaves[:n], None
+        found = iter(leaves[n:])
+        aux = [self.opaque[i] if i in self.opaque else next(found) for i in range(self.aux.num_leaves)]
+        return leaves[:n], trees.unflatten(self.aux, aux)
 
 
 def _check_tangents(primals_tree, primals, tangents_tree, tangents, names):

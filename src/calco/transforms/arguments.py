@@ -34,10 +34,14 @@ def function_name(function) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def is_array(x) -> bool:
+    """Whether `x` is an array, a number, or something that says how to be one."""
+    return isinstance(x, (Array, np.ndarray, np.generic, Literal, int, float, complex)) or hasattr(x, "__jax_array__")
+
+
 def check_array(transform: str, argument: str, x) -> ShapedArray:
     """The type of `x`, or an error that names the argument."""
-    if isinstance(x, (Array, np.ndarray, np.generic, Literal)) or x.__class__ in PYTHON_NUMBERS or \
-            hasattr(x, "__jax_array__") or isinstance(x, (int, float, complex)):
+    if is_array(x):
         try:
             return aval_of(x)
         except TypeError as error:  # a dtype that no array of ours has
