@@ -160,8 +160,9 @@ def test_a_numpy_argument_cannot_be_harmed_by_donation():
 
 def test_what_could_not_be_donated_is_named():
     f = calco.jit(lambda state, x: (state["a"].sum(), x), donate_argnums=0)
-    with pytest.warns(UserWarning, match=r"donated buffers were not usable: state\['a'\]: f32\[4\]"):
+    with pytest.warns(UserWarning, match=r"donated buffers were not usable: state\['a'\]: f32\[4\]") as caught:
         f({"a": jnp.ones(4)}, 1.0)
+    assert caught[0].filename == __file__
     f({"a": jnp.ones(4)}, 1.0)  # said once, when it is compiled
 
 

@@ -28,8 +28,8 @@ class Branch:
         try:
             self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
         except Exception as error:
-            error.add_note(f"This was raised while tracing {role} of {construct}, {self.label}. All branches are traced "
-                           "whatever the predicate is, so it does not mean that this one was taken.")
+            error.add_note(f"This was raised while tracing {role} of {construct}, {self.label}. All branches are "
+                           "traced whatever the predicate is, so it does not mean that this one was taken.")
             raise
         self.out_tree = found[0]
         keep_selected(self.staged.selected)

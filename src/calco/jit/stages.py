@@ -21,6 +21,7 @@ from calco.jit.lowering import lower_module
 from calco.jit.records import TraceRecord
 from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from calco.ops.structure import PYTHON_NUMBERS
+from calco.tracing import user_frame
 
 
 class Traced:
@@ -125,9 +126,8 @@ class Lowered:
                 unusable.append(f"{self.traced.arg_names[i]}: {aval.short}")
         if unusable:
             outs = ", ".join(v.aval.short for v in jaxpr.outvars)
-            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}. A donated array is reused for "
-                          f"an output of the same shape and dtype, and the outputs of {self.traced.fun_name} are "
-                          f"{outs}.", stacklevel=2)
+            warn_user(f"Some donated buffers were not usable: {', '.join(unusable)}. A donated array is reused for an "
+                      f"output of the same shape and dtype, and the outputs of {self.traced.fun_name} are {outs}.")
         return attrs
 
     out_info = property(lambda self: self.traced.out_info)
@@ -296,8 +296,9 @@ class Compiled:
                 continue
             j = seen.setdefault(id(x.buffer), i)
             if j != i and (traced.donated[i] or traced.donated[j]):
-                raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[i if traced.donated[i] else j]}"
-                                 f" is also passed as {traced.arg_names[j if traced.donated[i] else i]}; pass a copy")
+                gone, other = (i, j) if traced.donated[i] else (j, i)
+                raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[gone]} is also passed as "
+                                 f"{traced.arg_names[other]}; pass a copy")
 
     def __call__(self, *args, **kwargs):
         traced = self.lowered.traced
@@ -336,8 +337,8 @@ class Compiled:
         for static in statics:
             name, value = static.name, static.value
             if value is not _OMITTED and (name not in known or StaticValue(known[name], name) != static):
-                raise TypeError(f"static argument {name} of {traced.fun_name}: compiled for {known.get(name)!r}, called "
-                                f"with {value!r}; lower and compile again for another value, or leave it out")
+                raise TypeError(f"static argument {name} of {traced.fun_name}: compiled for {known.get(name)!r}, "
+                                f"called with {value!r}; lower and compile again for another value, or leave it out")
         return args, kwargs
 
     in_tree = property(lambda self: self.lowered.traced.in_tree)
@@ -364,6 +365,13 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self.record!r})"
+
+
+def warn_user(message: str) -> None:
+    """A warning at the user's line, which is any number of frames away."""
+    frame = user_frame()
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno,
+                           registry=frame.f_globals.setdefault("__warningregistry__", {}))
 
 
 def check_options(function: str, compiler_options) -> None:
