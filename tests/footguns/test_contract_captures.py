@@ -210,6 +210,25 @@ def test_captures_under_grad_and_vmap_are_captures_of_the_trace():
     assert [c.name for c in record_of(f).captures] == ["global WEIGHTS"]
 
 
+@pytest.mark.parametrize("use", [
+    lambda x, c: x + c,
+    lambda x, c: lax.cond(x[0] >= 0, lambda: x + c, lambda: x - c),
+    lambda x, c: calco.jit(lambda v: v + c)(x),
+    lambda x, c: x + calco.grad(lambda v: jnp.sum(v * c))(x),
+    lambda x, c: calco.vmap(lambda v, d: v + d)(x, c),
+], ids=["plain", "cond", "jit", "grad", "vmap"])
+def test_temporary_arrays_are_told_apart(use):
+    """Arrays made while tracing die at once, and Python gives their identity to the next: each must stay itself."""
+    @calco.jit
+    def f(x):
+        for i in range(30):
+            x = use(x, np.full(3, 2.0 ** (i % 20), np.float32))
+        return x
+
+    assert f(np.zeros(3, np.float32)).tolist() == [2.0 ** 20 - 1 + 2.0 ** 10 - 1] * 3
+    assert len(record_of(f).captures) == 30
+
+
 # --- scalars ------------------------------------------------------------------------------------
 
 def test_scalars_are_literals_whatever_their_kind():

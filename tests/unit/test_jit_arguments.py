@@ -178,6 +178,12 @@ def test_an_array_donated_twice_or_also_passed_is_an_error_that_names_both():
     assert both(x, x + 0)[0].tolist() == [2, 2, 2]
 
 
+def test_donated_arrays_that_are_outputs_themselves():
+    x, y = jnp.ones(3), jnp.zeros(3)
+    swapped = calco.jit(lambda a, b: (b, a), donate_argnums=(0, 1))(x, y)
+    assert [v.tolist() for v in swapped] == [[0, 0, 0], [1, 1, 1]] and x.is_deleted() and y.is_deleted()
+
+
 def test_donation_inside_a_trace_is_only_a_hint():
     f = calco.jit(lambda x: x + 1, donate_argnums=0)
     assert calco.jit(lambda x: f(x) + x)(X).tolist() == [3, 5]
