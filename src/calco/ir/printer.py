@@ -71,14 +71,14 @@ def record_fields(value) -> list[tuple[str, object]] | None:
     return None
 
 
-def _identity(program: Jaxpr | ClosedJaxpr) -> int:
+def identity(program: Jaxpr | ClosedJaxpr) -> int:
     """What makes two occurrences one program: the jaxpr, and the constants if it has any."""
     if isinstance(program, ClosedJaxpr) and not program.jaxpr.constvars:
         return id(program.jaxpr)
     return id(program)
 
 
-def _open(program: Jaxpr | ClosedJaxpr) -> Jaxpr:
+def opened(program: Jaxpr | ClosedJaxpr) -> Jaxpr:
     return program.jaxpr if isinstance(program, ClosedJaxpr) else program
 
 
@@ -88,16 +88,16 @@ class Shared:
     def __init__(self, program: Jaxpr | ClosedJaxpr):
         counts: Counter[int] = Counter()
         found: dict[int, tuple[str, Jaxpr | ClosedJaxpr]] = {}
-        inside: dict[int, list[int]] = {_identity(program): []}
+        inside: dict[int, list[int]] = {identity(program): []}
         todo = deque([program])
         while todo:
             outer = todo.popleft()
-            for eqn in _open(outer).eqns:
+            for eqn in opened(outer).eqns:
                 for _, value in forms.shown(eqn.primitive.name, eqn.params):
                     for inner in programs_in(value):
-                        key = _identity(inner)
+                        key = identity(inner)
                         counts[key] += 1
-                        inside[_identity(outer)].append(key)
+                        inside[identity(outer)].append(key)
                         if key not in found:
                             found[key] = eqn.params.get("name", "jaxpr"), inner
                             inside[key] = []
@@ -111,7 +111,7 @@ class Shared:
         self.programs: list[tuple[str, Jaxpr | ClosedJaxpr]] = []
         taken = set(forms.RESERVED)
         for key, (hint, inner) in found.items():
-            if counts[key] > 1 or len(_open(inner).eqns) > _INLINE_EQUATIONS:
+            if counts[key] > 1 or len(opened(inner).eqns) > _INLINE_EQUATIONS:
                 self.names[key] = _distinct(_word(hint), taken)
                 self.programs.append((self.names[key], inner))
         self.words = set(self.names.values())
@@ -200,13 +200,13 @@ class Writer:
     # --- programs
 
     def text(self, width: int) -> str:
-        jaxpr = _open(self.top)
+        jaxpr = opened(self.top)
         scope = Scope(jaxpr)
         if self.arg_names:
             self.name_arguments(scope, jaxpr)
         parts = []
         for name, program in self.shared.programs:
-            inner = _open(program)
+            inner = opened(program)
             parts.append(render(Group([f"let {name} = ", self.program(inner, Scope(inner)), " in"]), width))
         parts.append(render(self.program(jaxpr, scope), width))
         return "\n".join(parts)
@@ -230,8 +230,8 @@ class Writer:
         scopes = {}
         if eqn.primitive.name in forms.CALLS:
             for program in programs_in(tuple(eqn.params.values())):
-                if _identity(program) not in self.shared.names:
-                    scopes[_identity(program)] = self.continue_names(eqn, scope, _open(program))
+                if identity(program) not in self.shared.names:
+                    scopes[identity(program)] = self.continue_names(eqn, scope, opened(program))
         if eqn.outvars:
             outs = [[f"{self.name(scope, v) if id(v) in scope.used else '_'}:{v.aval.short}"] for v in eqn.outvars]
             parts += [Nest([Group(join([SOFT_SPACE], outs))]), " = "]
@@ -252,9 +252,9 @@ class Writer:
     def value(self, value, scopes: dict[int, Scope], bracketed: bool = False) -> list:
         """The parts of a parameter's value."""
         if isinstance(value, (Jaxpr, ClosedJaxpr)):
-            name = self.shared.names.get(_identity(value))
-            jaxpr = _open(value)
-            return [name or self.program(jaxpr, scopes.get(_identity(value)) or Scope(jaxpr))]
+            name = self.shared.names.get(identity(value))
+            jaxpr = opened(value)
+            return [name or self.program(jaxpr, scopes.get(identity(value)) or Scope(jaxpr))]
         fields = record_fields(value)
         if fields is not None:
             items = [[f"{k}=", *self.value(v, scopes)] for k, v in fields]
@@ -360,7 +360,7 @@ from calco.core import Primitive
 def equation_text(program: Jaxpr | ClosedJaxpr, index: int) -> str:
     """Equation number `index` under the names that it has in the printed program."""
     writer = Writer(program)
-    jaxpr = _open(program)
+    jaxpr = opened(program)
     scope = Scope(jaxpr)
     for variables in (jaxpr.constvars, jaxpr.invars):
         writer.binders(scope, variables)
