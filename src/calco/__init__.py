@@ -26,7 +26,7 @@ from calco.jit import (
     make_jaxpr,
     typeof,
 )
-from calco.report import show_traces
+from calco.report import Account, LargeCaptureWarning, explain, show_traces
 from calco.transforms import (
     grad,
     hessian,
@@ -43,8 +43,8 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Array", "ClosedJaxpr", "Jaxpr", "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches",
-    "config", "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "grad",
+    "Account", "Array", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches",
+    "config", "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "explain", "grad",
     "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
     "local_devices", "make_jaxpr", "numpy", "show_traces", "tree", "tree_util", "typeof",
     "value_and_grad", "vjp", "vmap"]

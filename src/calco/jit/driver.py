@@ -26,6 +26,10 @@ from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
+# What `report` adds, for nothing here may import it: methods of jitted functions, by name, as
+# ``(state, args, kwargs) -> result``; and who is told of each new jitted function.
+extensions: dict[str, Callable] = {}
+watchers: list[Callable] = []
 
 
 _SHORT = {DeviceArray, ndarray, *PYTHON_NUMBERS}
@@ -262,7 +266,15 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
     wrapper.records = lambda: tuple(this.records)
     wrapper._jit = this
+    for name, method in extensions.items():
+        setattr(wrapper, name, _extension(method, this))
+    for tell in watchers:
+        tell(this)
     return wrapper
+
+
+def _extension(method: Callable, this: Jit) -> Callable:
+    return lambda *args, **kwargs: method(this, args, kwargs)
 
 
 def _caller(this: Jit) -> Callable:

@@ -1,0 +1,353 @@
+"""The account of one trace: a value that holds what `jit` recorded and what an observer saw."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.avals import ShapedArray
+from calco.ir import ClosedJaxpr, Literal
+from calco.ir.rewrite import dce
+from calco.jit import CapturedArray, Printed, Traced, TraceRecord
+from calco.report.account_json import account_dict
+from calco.report.account_text import account_text
+from calco.tracing import Place, SelectedBranch
+from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
+
+WARN_BYTES = 2**20
+
+
+class LargeCaptureWarning(UserWarning):
+    """One captured array is larger than the limit: it is copied, kept with the program and held by it.
+
+    Pass it as an argument, or raise the limit with ``explain(f, warn_bytes=...)``.
+    """
+
+
+class Failure(NamedTuple):
+    """The error that ended a trace.
+
+    Attributes
+    ----------
+    type : str
+        The name of its class.
+    message : str
+    place : Place or None
+        The innermost line of user code that it went through.
+    equations : int or None
+        How many equations had been recorded, if known.
+    """
+    type: str
+    message: str
+    place: Place | None
+    equations: int | None = None
+
+
+class Unreached(NamedTuple):
+    """Lines of one function that hold code and never ran."""
+    file: str
+    function: str
+    lines: tuple[SourceLine, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Account:
+    """What one trace of a function took from outside, did, decided, recorded and cost.
+
+    ``str(account)`` is a text of at most 100 columns; notebooks show it as HTML.
+
+    Attributes
+    ----------
+    function : str
+        Its name.
+    place : str
+        Where it is defined: ``path/model.py:12``; empty if it has no source.
+    arguments : tuple of (str, ShapedArray)
+        Name and type of each argument leaf.
+    statics : tuple of (str, object)
+        Name and value of each static argument.
+    options : dict
+        The settings that are not at their default.
+    record : TraceRecord or None
+        What `jit` keeps of a trace; None if the function raised.
+    observation : Observation or None
+        What was seen while the function ran; None for a trace that was not observed.
+    error : Failure or None
+        What the function raised.
+    retraces : tuple of Cause
+        Why the function was traced again, oldest first.
+    stale : tuple
+        Captured values that have another value now.
+    warn_bytes : int
+        The size above which a captured array is pointed out.
+    traced : Traced or None
+        The traced program, from which StableHLO is made when it is asked for.
+
+    Examples
+    --------
+    >>> import calco, numpy as np
+    >>> W = np.ones(3, np.float32)
+    >>> def f(x):
+    ...     return x * W
+    >>> account = calco.explain(f)(2.0)
+    >>> [(read.path, read.dtype, read.shape) for read in account.captures if read.kind == "array"]
+    [('global W', 'float32', (3,))]
+    """
+    function: str
+    place: str = ""
+    arguments: tuple[tuple[str, ShapedArray], ...] = ()
+    statics: tuple[tuple[str, object], ...] = ()
+    options: dict = field(default_factory=dict)
+    record: TraceRecord | None = None
+    observation: Observation | None = None
+    error: Failure | None = None
+    retraces: tuple = ()
+    stale: tuple = ()
+    warn_bytes: int = WARN_BYTES
+    traced: Traced | None = None
+    captures: tuple[Read, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    # --- facts
+
+    @property
+    def jaxpr(self) -> ClosedJaxpr | None:
+        """The recorded program."""
+        return self.record.jaxpr if self.record is not None else None
+
+    @property
+    def equations(self) -> list[tuple[str, Place | None]]:
+        """Primitive and source place of each equation."""
+        return self.record.equations() if self.record is not None else []
+
+    @property
+    def stablehlo(self) -> str | None:
+        """The program as StableHLO with source places; lowered when first asked for."""
+        if self.traced is None or not self.traced.cacheable:
+            return None
+        return self.traced.lower().as_text()
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What ran while tracing, and only then."""
+        if self.observation is not None:
+            return self.observation.effects
+        return printed_effects(self.record.printed) if self.record is not None else ()
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Branches, loops and assertions that Python decided."""
+        return self.observation.decisions if self.observation is not None else ()
+
+    @property
+    def shape_reads(self) -> tuple[tuple[str, Place], ...]:
+        """Where user code read a shape or dtype of a traced value."""
+        return self.observation.shape_reads if self.observation is not None else ()
+
+    @property
+    def listings(self) -> tuple[Listing, ...]:
+        """The source of each function of the user's that ran."""
+        return self.observation.listings if self.observation is not None else ()
+
+    @property
+    def never_reached(self) -> tuple[Unreached, ...]:
+        """Lines that hold code and did not run, by function."""
+        found = []
+        for listing in self.listings:
+            missing = set(listing.never_reached)
+            if missing:
+                lines = tuple([line for line in listing.lines if line.number in missing])
+                found.append(Unreached(listing.file, listing.function, lines))
+        return tuple(found)
+
+    @property
+    def selected(self) -> tuple[SelectedBranch, ...]:
+        """Conditionals of which every branch runs, because the predicate is mapped over."""
+        return self.record.selected if self.record is not None else ()
+
+    @property
+    def arrays(self) -> tuple[Read, ...]:
+        """The captured arrays."""
+        return tuple([read for read in self.captures if "constvar" in read.roles])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all captured arrays."""
+        return sum(read.nbytes for read in self.arrays)
+
+    @property
+    def large(self) -> tuple[Read, ...]:
+        """The captured arrays above `warn_bytes`."""
+        return tuple([read for read in self.arrays if read.nbytes > self.warn_bytes])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What each stage took: ``trace``, ``lower``, ``compile``, and ``run`` under ``calco run``."""
+        return dict(self.record.seconds) if self.record is not None else {}
+
+    @property
+    def calls(self) -> int:
+        """How often the compiled program ran."""
+        return self.record.calls if self.record is not None else 0
+
+    # --- forms
+
+    def to_dict(self) -> dict:
+        """The account as plain values that JSON can hold; ``docs/account.md`` lists the fields."""
+        return account_dict(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def to_text(self, *, width: int = 100, jaxpr_lines: int | None = 24, source: bool = True) -> str:
+        """The account as text.
+
+        Parameters
+        ----------
+        width : int
+            Columns to fit into.
+        jaxpr_lines : int or None
+            How many lines of the program to show, folded in the middle; None shows all.
+        source : bool
+            Whether to list the source with its margins.
+        """
+        return account_text(self, width=width, jaxpr_lines=jaxpr_lines, source=source).plain
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {aval.short}" for name, aval in self.arguments)
+        ended = f"raised {self.error.type}" if self.error is not None else f"{len(self.equations)} equations"
+        return f"Account({self.function}({types}), {len(self.captures)} captures, {ended})"
+
+
+# --- making one --------------------------------------------------------------------------------
+
+def account_of(record: TraceRecord, *, traced: Traced | None = None, observation: Observation | None = None,
+               retraces: tuple = (), stale: tuple = (), warn_bytes: int = WARN_BYTES) -> Account:
+    """The account of a trace that `jit` has recorded.
+
+    Parameters
+    ----------
+    record : TraceRecord
+    traced : Traced, optional
+        The program, for its StableHLO.
+    observation : Observation, optional
+        What was seen while it was traced.
+    retraces, stale : tuple
+        See `Account`.
+    warn_bytes : int
+        The size above which a captured array is pointed out.
+    """
+    reads = observation.reads if observation is not None else ()
+    return Account(
+        function=record.function, place=record.place, arguments=record.arguments, statics=record.statics,
+        options=changed_options(record.options), record=record, observation=observation, retraces=retraces,
+        stale=stale, warn_bytes=warn_bytes, traced=traced,
+        captures=merged(reads, record.captures, record.jaxpr), unused=unused_arguments(record))
+
+
+def changed_options(options) -> dict:
+    """The settings that are not at their default."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options)
+            if getattr(options, f.name) != f.default}
+
+
+def unused_arguments(record: TraceRecord) -> tuple[str, ...]:
+    """Arguments that no output needs. A trace that was never lowered does not know yet."""
+    if not record.arguments:
+        return ()
+    _, used = dce(record.jaxpr, keep_inputs=True)
+    return tuple([name for (name, _), needed in zip(record.arguments, used) if not needed])
+
+
+def printed_effects(printed: Sequence[Printed]) -> tuple[Effect, ...]:
+    """Prints, each line of source once."""
+    found: dict[tuple, Effect] = {}
+    for text, place in printed:
+        known = found.get((place, text) if place is None else place)
+        if known is None:
+            what = place.text if place is not None and "print" in place.text else text.strip()
+            found[(place, text) if place is None else place] = Effect("print", what, place)
+        else:
+            found[place if place is not None else (place, text)] = known._replace(count=known.count + 1)
+    return tuple(found.values())
+
+
+def merged(reads: Sequence[Read], captured: Sequence[CapturedArray], closed: ClosedJaxpr) -> tuple[Read, ...]:
+    """What was read from outside, each captured array once, with the equations that use it; arrays first, by size."""
+    rows = list(reads)
+    uses = uses_of(closed)
+    for capture, var in zip(captured, closed.jaxpr.constvars):
+        own = capture_read(capture, uses.get(id(var), ()))
+        i = _same_read(rows, own)
+        if i is None:
+            rows.append(own)
+        else:
+            known = rows[i]
+            rows[i] = known._replace(
+                kind="array", roles=tuple(dict.fromkeys((*known.roles, "constvar"))), dtype=own.dtype, shape=own.shape,
+                nbytes=own.nbytes, equations=known.equations or own.equations, place=known.place or own.place)
+    rows.sort(key=lambda read: (-read.nbytes, "constvar" not in read.roles))
+    return tuple(rows)
+
+
+def _same_read(rows: list[Read], own: Read) -> int | None:
+    """The row for the array that `own` is: the same path, or the same line and type."""
+    for i, row in enumerate(rows):
+        if row.path == own.path and row.kind in ("array", "object"):
+            return i
+    for i, row in enumerate(rows):
+        same_type = (row.dtype, row.shape) == (own.dtype, own.shape)
+        if same_type and row.kind == "array" and row.place is not None and own.place is not None and (
+                (row.place.file, row.place.line) == (own.place.file, own.place.line)) and (
+                "constvar" not in row.roles or not row.equations):
+            return i
+    return None
+
+
+def capture_read(capture: CapturedArray, equations: tuple[int, ...] = ()) -> Read:
+    """A captured array as the observer would have told it."""
+    aval = capture.aval
+    return Read(path=capture.name or "an unnamed array", kind="array", value=summary(capture.value), place=capture.place,
+                roles=("constvar",), dtype=aval.dtype.name, shape=aval.shape, nbytes=capture.nbytes,
+                equations=equations, count=max(len(equations), 1))
+
+
+def uses_of(closed: ClosedJaxpr) -> dict[int, tuple[int, ...]]:
+    """For the id of each constvar, the numbers of the equations that use it."""
+    uses: dict[int, list[int]] = {id(v): [] for v in closed.jaxpr.constvars}
+    if uses:
+        for number, eqn in enumerate(closed.eqns):
+            for key in {id(v) for v in eqn.invars if not isinstance(v, Literal)}:
+                if key in uses:
+                    uses[key].append(number)
+    return {key: tuple(numbers) for key, numbers in uses.items()}
+
+
+def summary(value) -> str:
+    """A few words about the contents of an array: its value if it is small, else its range."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # a tracer of an enclosing trace, or a deleted array
+        return ""
+    if array.size == 0:
+        return "[]"
+    if array.size <= 4:
+        return np.array2string(array, precision=4, separator=", ", max_line_width=200).replace("\n", "")[:60]
+    if array.size > 2**22:  # a look at the numbers would take longer than the trace
+        return ""
+    if array.dtype == bool:
+        return f"{int(array.sum()):,} of {array.size:,} true"
+    if array.dtype.kind == "c":
+        return ""
+    low, high = array.min(), array.max()
+    if low == high:
+        return f"all {float(low):.4g}"
+    return f"{float(low):.4g} to {float(high):.4g}"

@@ -1,0 +1,327 @@
+"""An account as text: sections with aligned columns, in the order in which a reader asks."""
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from calco.report.styled import Span, Styled
+from calco.report.tables import count_text, folded, size_text, time_text
+from calco.report.traces import type_text
+from calco.tracing import Place
+from calco.tracing.facts import Listing, Read
+
+_ROWS = 24
+_STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "compile with XLA"), ("run", "run"))
+
+
+def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, source: bool = True) -> Styled:
+    """The account as styled lines.
+
+    Parameters
+    ----------
+    account : Account
+    width : int
+        Columns to fit into.
+    jaxpr_lines : int or None
+        How many lines of the program to show, folded in the middle; None shows all.
+    source : bool
+        Whether to list the source with its margins.
+    """
+    text = Styled(width)
+    _title(text, account)
+    for section in (_signature, _captures, _effects, _decisions, _never_reached, _shapes, _selected):
+        section(text, account)
+    if source:
+        (_listings if account.listings else _source_lines)(text, account)
+    _program(text, account, jaxpr_lines)
+    for section in (_retraces, _stale, _times, _unseen, _error):
+        section(text, account)
+    while text.lines and not text.lines[-1]:
+        text.lines.pop()
+    return text
+
+
+# --- sections -----------------------------------------------------------------------------------
+
+def _title(text: Styled, account) -> None:
+    where = file_line(account.place)
+    text.line(Span(f"account of {account.function}", "heading"), Span(f"  {where}" if where else "", "place"))
+    arrays, values = len(account.arrays), len(account.captures) - len(account.arrays)
+    words = [f"{count_text(arrays, 'array')} ({size_text(account.nbytes)})" if arrays else "no arrays"]
+    if account.observation is not None:
+        words[0] += f" and {count_text(values, 'value')} taken"
+        words += [count_text(len(account.effects), "effect"), count_text(len(account.decisions), "decision")]
+    else:
+        words[0] += " taken"
+    if account.record is not None:
+        words.append(count_text(len(account.equations), "equation"))
+    if account.error is not None:
+        words.append(f"raised {account.error.type}")
+    text.line(Span("  " + ", ".join(words), "dim"))
+    text.blank()
+
+
+def _signature(text: Styled, account) -> None:
+    text.heading("called with")
+    unused = set(account.unused)
+    rows = [(Span(name, "name"), Span(type_text(aval), "type"), Span("not used" if name in unused else "", "warn"))
+            for name, aval in account.arguments]
+    rows += [(Span(name, "name"), Span(f"static {value_text(value)}", "value"), Span("")) for name, value in account.statics]
+    rows += [(Span(name, "name"), Span(f"option {value!r}", "value"), Span("")) for name, value in account.options.items()]
+    text.table(rows or [(Span("no arguments", "dim"),)], limit=_ROWS)
+    text.blank()
+
+
+def _captures(text: Styled, account) -> None:
+    arrays, reads = account.arrays, account.captures
+    if not reads:
+        nothing = "nothing" if account.observation is not None else "no arrays"
+        text.heading(f"took {nothing} from outside")
+    else:
+        words = [f"{count_text(len(arrays), 'array')}, {size_text(account.nbytes)}"] if arrays else []
+        if len(reads) > len(arrays):
+            words.append(count_text(len(reads) - len(arrays), "other value" if arrays else "value"))
+        text.heading("took from outside, frozen: " + "; ".join(words))
+        text.table([_capture_row(read) for read in reads], right=[2], give=(0, 1, 3), limit=_ROWS)
+    for read in account.large:
+        text.line(Span(f"    ! {read.path} is kept with each program: {size_text(read.nbytes)}. Pass it as an argument.", "warn"))
+    text.blank()
+
+
+def _capture_row(read: Read) -> tuple[Span, ...]:
+    roles = ", ".join(role for role in read.roles if role != "constvar")
+    if "constvar" in read.roles:
+        used = f"in {count_text(len(read.equations), 'equation')}" if read.equations else "not used"
+        roles = f"{used}, {roles}" if roles else used
+    type_or_value = f"{read.dtype}[{','.join(map(str, read.shape))}]" if read.dtype is not None else read.value
+    return (Span(read.path, "name"), Span(type_or_value, "type" if read.dtype is not None else "value"),
+            Span(size_text(read.nbytes) if read.nbytes else ""), Span(roles), Span(place_text(read.place), "place"))
+
+
+def _effects(text: Styled, account) -> None:
+    if not account.effects:
+        if account.observation is not None:
+            text.heading("did nothing that would have to happen again")
+            text.blank()
+        return
+    text.heading("ran once, at trace time")
+    text.table([(Span(e.kind, "warn"), Span(e.what, "code"), Span(times_text(e.count), "dim"),
+                 Span(place_text(e.place), "place")) for e in account.effects], give=(1,), limit=_ROWS)
+    text.blank()
+
+
+def _decisions(text: Styled, account) -> None:
+    if not account.decisions:
+        return
+    text.heading("decided at trace time")
+    total, rows = len(account.equations), []
+    for d in account.decisions:
+        outcome = d.outcome
+        if d.equations:
+            outcome += f", {d.equations:,} of {count_text(total, 'equation')}" if total else f", {d.equations:,} equations"
+        condition = d.condition if d.condition.startswith(d.construct) else f"{d.construct} {d.condition}"
+        rows.append((Span(condition, "code"), Span(outcome, "value"), Span(d.reason, "dim"), Span(place_text(d.place), "place")))
+    text.table(rows, give=(0, 2), limit=_ROWS)
+    text.blank()
+
+
+def _never_reached(text: Styled, account) -> None:
+    rows = []
+    for unreached in account.never_reached:
+        for first, last in runs_of([line.number for line in unreached.lines]):
+            words = next(line.text for line in unreached.lines if line.number == first).strip()
+            lines = str(first) if first == last else f"{first}-{last}"
+            rows.append((Span(words, "code"), Span(f"in {unreached.function}", "dim"),
+                         Span(f"{os.path.basename(unreached.file)}:{lines}", "place")))
+    if rows:
+        text.heading("never reached")
+        text.table(rows, give=(0,), limit=_ROWS)
+        text.blank()
+
+
+def _shapes(text: Styled, account) -> None:
+    if account.shape_reads:
+        text.heading("shapes and dtypes that Python read", "fixed for this signature")
+        counts = Counter((what, place_text(place)) for what, place in account.shape_reads)
+        text.table([(Span(what, "value"), Span(times_text(n), "dim"), Span(where, "place"))
+                    for (what, where), n in counts.items()], limit=_ROWS)
+        text.blank()
+
+
+def _selected(text: Styled, account) -> None:
+    if account.selected:
+        text.heading("conditionals of which every branch runs", "the predicate is mapped over")
+        text.table([(Span(f"{s.primitive} of {s.branches} branches, {s.size} predicates"),
+                     Span(place_text(s.place), "place")) for s in account.selected], limit=_ROWS)
+        text.blank()
+
+
+def _program(text: Styled, account, jaxpr_lines: int | None) -> None:
+    if account.jaxpr is None:
+        return
+    text.heading("the program", count_text(len(account.equations), "equation"))
+    for line in folded(str(account.jaxpr).splitlines(), jaxpr_lines):
+        text.line(Span("    "), Span(line, "code"))
+    text.blank()
+
+
+def _retraces(text: Styled, account) -> None:
+    if account.retraces:
+        text.heading("traced again because")
+        for cause in account.retraces:
+            for line in str(cause).splitlines():
+                text.line(Span(f"    {line}"))
+        text.blank()
+
+
+def _stale(text: Styled, account) -> None:
+    if account.stale:
+        text.heading("no longer true", "the program still has the old value")
+        for item in account.stale:
+            for line in str(item).splitlines():
+                text.line(Span(f"    {line}", "warn"))
+        text.blank()
+
+
+def _times(text: Styled, account) -> None:
+    rows = [(Span(words), Span(time_text(account.seconds[stage]), "value"))
+            for stage, words in _STAGES if stage in account.seconds]
+    if account.calls:
+        rows.append((Span("called so far"), Span(count_text(account.calls, "time"), "value")))
+    if rows:
+        text.heading("times", "the trace while observed" if account.observation is not None else "")
+        text.table(rows)
+        text.blank()
+
+
+def _unseen(text: Styled, account) -> None:
+    if account.observation is None:
+        if account.record is not None:
+            text.line(Span("values, branches and lines are on the account that explain() gives", "dim"))
+        return
+    text.heading("not seen", f"observed with {account.observation.how}")
+    for words in account.observation.unseen or ("nothing is known to be missing",):
+        text.line(Span(f"    {words}", "dim"))
+    text.blank()
+
+
+def _error(text: Styled, account) -> None:
+    if account.error is None:
+        return
+    text.blank()
+    place = account.error.place
+    where = f" at {place_text(place)}: {place.text}" if place is not None else ""
+    text.line(Span(f"raised {account.error.type}", "error"), Span(where, "place"))
+    for line in account.error.message.splitlines():
+        text.lines.append((Span(f"    {line}", "error"),))
+
+
+# --- the source ---------------------------------------------------------------------------------
+
+def _listings(text: Styled, account) -> None:
+    text.heading("the source", "times run, equations recorded, line")
+    notes = line_notes(account)
+    for listing in account.listings:
+        text.line(Span(f"    {listing.function}", "name"), Span(f"  {os.path.basename(listing.file)}", "place"))
+        _listing(text, listing, notes)
+    text.blank()
+
+
+def _listing(text: Styled, listing: Listing, notes: dict[tuple[str, int], list[str]]) -> None:
+    missing = set(listing.never_reached)
+    widest = max([len(line.text) for line in listing.lines if (listing.file, line.number) in notes], default=0)
+    column = min(widest, text.width - 24 - 30)
+    for line in listing.lines:
+        runs = f"{line.runs}x" if line.runs else "-" if line.number in missing else ""
+        equations = str(len(line.equations)) if line.equations else ""
+        note = "; ".join(notes.get((listing.file, line.number), ()))
+        text.line(Span(f"    {runs:>6} ", "dim"), Span(f"{equations:>6} ", "value"), Span(f"{line.number:>5}  ", "place"),
+                  Span(line.text.ljust(column) if note else line.text, "dim" if line.number in missing else "code"),
+                  Span(f"  # {note}" if note else "", "warn"))
+
+
+def line_notes(account) -> dict[tuple[str, int], list[str]]:
+    """For each (file, line), what happened there, in a few words."""
+    notes: dict[tuple[str, int], list[str]] = defaultdict(list)
+
+    def note(place: Place | None, words: str) -> None:
+        if place is not None and words not in notes[place.file, place.line]:
+            notes[place.file, place.line].append(words)
+
+    if account.error is not None:
+        note(account.error.place, f"raised {account.error.type}")
+    for d in account.decisions:
+        note(d.place, f"{d.construct}: {d.outcome}")
+    for e in account.effects:
+        note(e.place, f"once: {e.kind}")
+    for read in account.captures:
+        note(read.place, f"takes {read.path}")
+    for listing in account.listings:
+        for number in listing.never_reached:
+            notes[listing.file, number].append("never reached")
+    return dict(notes)
+
+
+def _source_lines(text: Styled, account) -> None:
+    """Without a listing: how many equations each line became, in the order of the source."""
+    if account.record is None:
+        return
+    counts: Counter = Counter()
+    places: dict[tuple, Place] = {}
+    for _, place in account.equations:
+        key = (place.file, place.line) if place is not None else ("", 0)
+        counts[key] += 1
+        if place is not None:
+            places.setdefault(key, place)
+    if not counts:
+        return
+    text.heading("recorded from these lines", "equations, line")
+    text.table([(Span(str(counts[key]), "value"), Span(place_text(places.get(key)), "place"),
+                 Span(places[key].text if key in places else "no line of yours", "code")) for key in sorted(counts)],
+               right=[0], give=(2,), limit=_ROWS)
+    text.blank()
+
+
+# --- words --------------------------------------------------------------------------------------
+
+def place_text(place: Place | None) -> str:
+    """``model.py:12``"""
+    return str(place) if place is not None else ""
+
+
+def file_line(place: str) -> str:
+    """``model.py:12`` of ``path/to/model.py:12``."""
+    file, _, line = place.rpartition(":")
+    return f"{os.path.basename(file)}:{line}" if file else place
+
+
+def times_text(count: int) -> str:
+    """``3 times``, and nothing for once."""
+    return "" if count == 1 else f"{count:,} times"
+
+
+def value_text(value) -> str:
+    """The repr of a static value, cut; a repr that raises is said to."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 (the user's own, and there is a word for it)
+        return f"<repr raised {type(error).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def runs_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive numbers.
+
+    Examples
+    --------
+    >>> runs_of([3, 4, 5, 9])
+    [(3, 5), (9, 9)]
+    """
+    runs: list[tuple[int, int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1] = runs[-1][0], n
+        else:
+            runs.append((n, n))
+    return runs

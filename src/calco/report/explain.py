@@ -1,0 +1,135 @@
+"""`explain`: trace a function anew, watch it run, and tell what happened."""
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+
+from calco.avals import options
+from calco.jit.driver import Jit, extensions
+from calco.jit.signature import Arguments, flatten_arguments
+from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, changed_options
+from calco.report.tables import size_text
+from calco.tracing import Place, place_of
+from calco.tracing.source import is_library_file
+from calco.transforms.arguments import check_callable, function_name
+
+
+def explain(fun: Callable, *, static_argnums=None, static_argnames=None, warn_bytes: int = WARN_BYTES,
+            library: bool = False) -> Callable[..., Account]:
+    """A function that traces `fun` under observation and returns the account of the trace.
+
+    Nothing is compiled or run, and a jitted function forgets and learns nothing: its programs stay as they are.
+
+    Parameters
+    ----------
+    fun : callable
+        Jitted or not. Of a jitted function, the static arguments are those given to `jit`.
+    static_argnums, static_argnames : int, str, or sequences of them, optional
+        Of a function that is not jitted: arguments that are Python values.
+    warn_bytes : int
+        The size above which one captured array is warned about.
+    library : bool
+        Whether to look into installed packages and the standard library too.
+
+    Returns
+    -------
+    callable
+        ``(*args, **kwargs) -> Account``; arguments may be `ShapeDtypeStruct`.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not callable, or an argument is not an array, a number or static.
+    Exception
+        What `fun` raises. The account up to there is its attribute ``__calco_account__``, and a note on it.
+
+    Warns
+    -----
+    LargeCaptureWarning
+        For each captured array of more than `warn_bytes`.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> def power(x, n):
+    ...     return jnp.sum(x ** n)
+    >>> account = calco.explain(power, static_argnames="n")(jnp.ones(3), n=2)
+    >>> account.statics, len(account.equations), account.unused
+    ((('n', 2),), 2, ())
+    """
+    check_callable("explain", fun)
+    if isinstance(warn_bytes, bool) or not isinstance(warn_bytes, int):
+        raise TypeError(f"explain: warn_bytes must be an int, a number of bytes, got {warn_bytes!r}")
+    known = getattr(fun, "_jit", None)
+    if isinstance(known, Jit):
+        if static_argnums is not None or static_argnames is not None:
+            raise ValueError(f"explain: {function_name(fun)} is jitted; its static arguments were given to jit, leave "
+                             "static_argnums and static_argnames out")
+        inner, arguments, keep_unused = known.function, known.arguments, known.keep_unused
+    else:
+        inner, arguments, keep_unused = fun, Arguments(fun, static_argnums, static_argnames, None, None), False
+
+    @functools.wraps(fun)
+    def explained(*args, **kwargs) -> Account:
+        account = _explain(Jit(inner, arguments, keep_unused, False, None), args, kwargs, warn_bytes, library)
+        for read in account.large:
+            warnings.warn(large_text(account, read), LargeCaptureWarning, stacklevel=2)
+        return account
+
+    return explained
+
+
+def _explain(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: bool) -> Account:
+    dynamic, rest, statics = this.arguments.split(args, kwargs)
+    _, treedef, avals = flatten_arguments(this.arguments, (dynamic, rest))  # what is wrong here is no trace's fault
+    try:
+        traced = this.stage_of(args, kwargs)
+    except Exception as error:
+        place = place_of_error(error.__traceback__)
+        failed = Account(
+            function=this.name, place=defined_at(this.function),
+            arguments=tuple(zip(this.arguments.leaf_names(treedef), avals)),
+            statics=tuple((s.name, s.value) for s in statics), options=changed_options(options.thread.current),
+            warn_bytes=warn_bytes, error=Failure(type(error).__name__, str(error), place))
+        error.__calco_account__ = failed
+        error.add_note(f"\n{failed}")
+        raise
+    return account_of(traced.record, traced=traced, warn_bytes=warn_bytes)
+
+
+def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
+    """``f.explain(*args)`` of a jitted function."""
+    account = _explain(Jit(this.function, this.arguments, this.keep_unused, False, None), args, kwargs, WARN_BYTES, False)
+    for read in account.large:
+        warnings.warn(large_text(account, read), LargeCaptureWarning, stacklevel=3)
+    return account
+
+
+def large_text(account: Account, read) -> str:
+    """What a `LargeCaptureWarning` says."""
+    where = f" at {read.place}" if read.place is not None else ""
+    return (f"{account.function} takes {read.path} ({read.dtype}{list(read.shape)}, {size_text(read.nbytes)}) from "
+            f"outside{where}: the array is kept with each program that is traced. Pass it as an argument, or raise the "
+            f"limit: explain(f, warn_bytes={read.nbytes})")
+
+
+def defined_at(function: Callable) -> str:
+    """``file:line``, if the function has source."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def place_of_error(traceback: TracebackType | None) -> Place | None:
+    """The innermost line of user code that an error went through."""
+    place = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_library_file(code.co_filename):
+            place = place_of(code, traceback.tb_lasti)
+        traceback = traceback.tb_next
+    return place
+
+
+extensions["explain"] = _method
