@@ -55,12 +55,25 @@ class CapturedArray:
         return self._code, self._lasti
 
     @property
+    def reference(self):
+        """A weak reference to the object that the function used."""
+        return self._source
+
+    @property
     def source(self):
         """The object that the function used, if it still exists."""
         return self._source()
 
     def __repr__(self) -> str:
         return f"CapturedArray({self.name or '?'}: {self.aval.short} at {self.place})"
+
+
+class StaleCapture(NamedTuple):
+    """A captured value that has changed since the trace."""
+    path: str
+    old: str
+    new: str
+    place: Place | None
 
 
 class Printed(NamedTuple):
@@ -92,11 +105,13 @@ class TraceRecord:
         Of each stage so far: ``trace``, ``lower``, ``compile``.
     calls : int
         How often the compiled program ran.
+    stale : list of StaleCapture
+        Captured values that were found changed on later calls.
     unused : tuple of str
         Arguments that the program does not depend on; known when it has been lowered.
     """
     __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed",
-                 "seconds", "calls", "unused_leaves", "_names", "_avals")
+                 "seconds", "calls", "stale", "unused_leaves", "_names", "_avals")
 
     def __init__(self, *, function: str, place: str, names, avals, statics, options, jaxpr: ClosedJaxpr,
                  captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):
@@ -106,6 +121,7 @@ class TraceRecord:
         self.printed = printed
         self.seconds: dict[str, float] = {}
         self.calls = 0
+        self.stale: list[StaleCapture] = []
 
     @property
     def arguments(self) -> tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import sysconfig
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -20,6 +21,21 @@ def _classify(filename: str) -> bool:
     internal = filename.startswith(_PACKAGE) or any(part in filename for part in _GO_BETWEENS)
     _internal[filename] = internal
     return internal
+
+
+_LIBRARY = tuple(os.path.realpath(p) + os.sep for p in {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
+                                                       sysconfig.get_paths()["platlib"]})
+_library_files: dict[str, bool] = {}
+
+
+def is_library_file(filename: str) -> bool:
+    """Whether a source file is calco's, an installed package's or the standard library's."""
+    found = _library_files.get(filename)
+    if found is None:
+        real = os.path.realpath(filename) if not filename.startswith("<") else filename
+        found = _library_files[filename] = (filename.startswith(_PACKAGE) or real.startswith(_LIBRARY)
+                                            or filename.startswith("<frozen") or "site-packages" + os.sep in real)
+    return found
 
 
 def user_frame(depth: int = 1) -> FrameType:
