@@ -13,6 +13,9 @@ from calco.core import Array
 from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
 from calco.ir import ClosedJaxpr, Jaxpr
 from calco.jit import (
+    Cause,
+    RetraceError,
+    RetraceWarning,
     ShapeDtypeStruct,
     TraceRecord,
     block_until_ready,
@@ -24,6 +27,7 @@ from calco.jit import (
     jit,
     last_traces,
     make_jaxpr,
+    no_retrace,
     typeof,
 )
 from calco.report import Account, LargeCaptureWarning, explain, show_traces
@@ -43,8 +47,9 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Account", "Array", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches",
-    "config", "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "explain", "grad",
-    "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
-    "local_devices", "make_jaxpr", "numpy", "show_traces", "tree", "tree_util", "typeof",
-    "value_and_grad", "vjp", "vmap"]
+    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "RetraceError", "RetraceWarning",
+    "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches", "config", "default_backend",
+    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape",
+    "explain", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax",
+    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree",
+    "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]

@@ -13,10 +13,11 @@ from calco.core.errors import (
     UnexpectedTracerError,
 )
 from calco.engine import CompileError, XlaRuntimeError
+from calco.jit import RetraceError, RetraceWarning
 
 JaxRuntimeError = XlaRuntimeError
 
 __all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
-           "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "TracerArrayConversionError",
+           "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning", "TracerArrayConversionError",
            "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
            "XlaRuntimeError"]
