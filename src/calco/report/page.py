@@ -1,0 +1,275 @@
+"""The page: one HTML file that shows what a trace took, beside the source and the programs it became."""
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import os
+import re
+from functools import cache
+from importlib import resources
+
+from calco.ir import ClosedJaxpr
+from calco.report.page_html import data_block, escape
+from calco.report.page_places import Places, short_file
+from calco.report.page_programs import jaxpr_bodies, module_bodies
+from calco.report.page_rows import RowPage, size
+from calco.report.page_source import SIGNS, source_pane
+from calco.report.page_tables import Tab, TablePage, none, time_bar
+from calco.report.tables import count_text, size_text
+
+_ITERATIONS = re.compile(r"(\d[\d,]*) iteration")
+_ROOT = re.compile(r"\w*")
+_SIGNATURE = 16
+
+
+def page(account) -> str:
+    """An account as one HTML file that needs nothing else.
+
+    Selecting a line of source, an equation, an operation or a fact lights up what belongs to it in the other panes.
+    It has no link to anything outside of it, and its policy forbids every request and every other script.
+
+    Parameters
+    ----------
+    account : Account
+
+    Returns
+    -------
+    str
+        HTML, to be written as UTF-8.
+
+    Examples
+    --------
+    >>> import calco
+    >>> from calco.report.page import page
+    >>> text = page(calco.explain(lambda x: x * 2)(1.0))
+    >>> text[:15], "http" in text.partition("<body>")[2]
+    ('<!doctype html>', False)
+    """
+    places = Places()
+    tabs = TablePage(account, places).tabs()
+    source = source_pane(account, places)
+    programs = program_tabs(account, places)
+    script = asset("page.js")
+    policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest(script)}'; "
+              "base-uri 'none'; form-action 'none'")
+    return "".join([
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f"<title>{escape(account.function)}: what tracing took</title><style>{asset('page.css')}</style></head><body>",
+        head(account), "<noscript><p>Selecting and searching need JavaScript; the facts are all here.</p></noscript>",
+        '<main><section class="pane" id="source" aria-label="Source"><div class="top"><h2>Source</h2>', legend(),
+        '</div><div class="scroll" id="lines" role="listbox" aria-label="Source lines" aria-multiselectable="true" '
+        f'data-title="Source">{source}</div></section>',
+        '<div class="split" id="split" role="separator" aria-orientation="vertical" aria-label="Width of the source" '
+        'aria-valuenow="47" aria-valuemin="20" aria-valuemax="80" tabindex="0"></div>',
+        '<div class="right">', pane("program", "Program", programs, listbox=True),
+        pane("facts", "Facts", tabs, listbox=False), "</div></main>",
+        '<footer><span id="status" role="status"></span><span><kbd>j</kbd> <kbd>k</kbd> move &nbsp;<kbd>h</kbd> '
+        "<kbd>l</kbd> across &nbsp;<kbd>/</kbd> search &nbsp;<kbd>?</kbd> keys</span></footer>",
+        HELP, data_block("places", {"table": places.table, "files": list(map(os.path.basename, places.files))}),
+        f"<script>{script}</script></body></html>\n"])
+
+
+@cache
+def asset(name: str) -> str:
+    """A file that is part of the page."""
+    return resources.files("calco.report").joinpath("assets", name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def digest(script: str) -> str:
+    """The hash by which the page's policy knows its script."""
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+# --- parts of the page ----------------------------------------------------------------------------
+
+def head(account) -> str:
+    """Name, signature, totals, times and the tools."""
+    file, _, line = account.place.rpartition(":")
+    place = f"{short_file(file)}:{line}" if file else account.place
+    parts = [f'<header><div class="what"><h1>{escape(account.function)}</h1>'
+             f'<span title="{escape(account.place)}">{escape(place)}</span>'
+             f'<p class="sig">{escape(signature(account))}</p>']
+    if account.error is not None:
+        parts.append(f'<p class="error">raised {escape(account.error.type)}: {escape(account.error.message)}</p>')
+    parts.append('<p class="sum">' + "".join(f"<span{' class=warn' if warn else ''}>{escape(text)}</span>"
+                                             for text, warn in totals(account)) + "</p></div>")
+    parts.append(
+        '<div class="side"><div class="tools"><output id="hits" for="find"></output>'
+        '<input id="find" type="search" placeholder="Search" aria-label="Search source and program" autocomplete="off" '
+        'spellcheck="false"><label><input id="only" type="checkbox">only matches</label>'
+        '<button id="fold" type="button" title="Fold or unfold the program (o)">Fold</button>'
+        '<button id="theme" type="button" title="Light or dark (t)" aria-label="Light or dark">'
+        "\N{CIRCLE WITH RIGHT HALF BLACK}</button>"
+        '<button id="ask" type="button" title="Keys (?)" aria-label="Keys">?</button></div>')
+    bar = time_bar(account.seconds)
+    parts.append((f'<div class="times">{bar}</div>' if bar else "") + "</div></header>")
+    return "".join(parts)
+
+
+def signature(account) -> str:
+    """``x: f32[32,128], n = 3``"""
+    parts = []
+    for name, leaves in itertools.groupby(account.arguments, lambda argument: _ROOT.match(argument[0]).group()):
+        leaves = list(leaves)
+        avals = [aval for _, aval in leaves]
+        if len(avals) <= 3:
+            parts += [f"{path}: {aval.short}" for path, aval in leaves]
+        else:
+            parts.append(f"{name}: {len(avals):,} arrays, {size_text(sum(aval.nbytes for aval in avals))}")
+    parts += [f"{name} static" for name, _ in account.statics]
+    if len(parts) > _SIGNATURE:
+        parts = [*parts[:_SIGNATURE], f"and {len(parts) - _SIGNATURE} more"]
+    return "(" + ", ".join(parts) + ")" + (f" \N{RIGHTWARDS ARROW} {results(account)}" if account.jaxpr else "")
+
+
+def results(account) -> str:
+    avals = [aval.short for aval in account.jaxpr.out_avals]
+    return ", ".join(avals[:8]) + (f" and {len(avals) - 8} more" if len(avals) > 8 else "")
+
+
+def totals(account) -> list[tuple[str, bool]]:
+    """The numbers of the head, and whether to point each out."""
+    arrays = [read for read in account.captures if read.nbytes]
+    nbytes = sum(read.nbytes for read in arrays)
+    large = any(read.nbytes > account.warn_bytes for read in arrays)
+    size_words = f", {size_text(nbytes)}" if nbytes else ""
+    found = [(count_text(len(account.equations), "equation"), False),
+             (count_text(len(account.captures), "capture") + size_words, large)]
+    for number, words in ((len(account.effects), "ran once"), (len(account.decisions), "decided"),
+                          (len(account.unused), "not used"), (len(account.retraces), "traced again")):
+        if number:
+            found.append((f"{number:,} {words}", False))
+    if account.stale:
+        found.append((f"{len(account.stale):,} changed since", True))
+    if account.calls:
+        found.append((count_text(account.calls, "call"), False))
+    return found
+
+
+def legend() -> str:
+    words = "".join(f'<span class="{kind}"><b>{sign}</b>{text}</span>' for kind, (sign, text) in SIGNS.items()
+                    if kind != "fail")
+    return f'<span class="key" aria-hidden="true">{words}</span>'
+
+
+def program_tabs(account, places: Places) -> list[Tab]:
+    """The jaxpr and the StableHLO module."""
+    loops = unrolled(account)
+    found = []
+    if account.jaxpr is None:
+        return [Tab("jaxpr", "Jaxpr", 0, none("There is no program: the function raised while it was traced."))]
+    bodies = jaxpr_bodies(account.jaxpr, places)
+    found.append(Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), RowPage(places, "equation", loops).page(bodies)))
+    text = account.stablehlo
+    if text is None:
+        found.append(Tab("stablehlo", "StableHLO", 0, none("It is part of an enclosing trace and is lowered with it.")))
+    else:
+        bodies = module_bodies(text, places)
+        found.append(Tab("stablehlo", "StableHLO", sum(map(size, bodies)),
+                         RowPage(places, "operation", loops).page(bodies)))
+    return found
+
+
+def unrolled(account) -> list[tuple[str, int, str, int]]:
+    """The loops that Python ran: file, line, words of the source, iterations."""
+    found = []
+    for decision in account.decisions:
+        match = _ITERATIONS.search(decision.outcome)
+        if match:
+            words = f"{decision.construct} {decision.condition}"
+            found.append((decision.place.file, decision.place.line, words, int(match.group(1).replace(",", ""))))
+    return found
+
+
+def pane(ident: str, title: str, tabs: list[Tab], listbox: bool) -> str:
+    """Tabs, of which the first is open."""
+    buttons, panels = [], []
+    for i, tab in enumerate(tabs):
+        chosen = "true" if i == 0 else "false"
+        buttons.append(
+            f'<button type="button" role="tab" id="tab-{tab.name}" aria-controls="{tab.name}" aria-selected="{chosen}" '
+            f'tabindex="{0 if i == 0 else -1}">{tab.title}<i data-count="{tab.count:,}">{tab.count:,}</i></button>')
+        inner = (f'<div role="listbox" aria-label="{tab.title}" aria-multiselectable="true">{tab.html}</div>'
+                 if listbox and tab.count else tab.html)
+        panels.append(f'<div class="scroll" role="tabpanel" id="{tab.name}" aria-labelledby="tab-{tab.name}" '
+                      f'data-title="{tab.title}"{"" if i == 0 else " hidden"}>{inner}</div>')
+    return (f'<section class="pane" id="{ident}" aria-label="{title}"><div class="top" role="tablist" '
+            f'aria-label="{title}">{"".join(buttons)}</div>{"".join(panels)}</section>')
+
+
+_KEYS = (
+    (("j", "k"), "or the arrows: move, and light up what belongs to the row"),
+    (("h", "l"), "or the arrows: to the pane before or after, at its first lit row"),
+    (("n", "p"), "the next or previous lit row of this pane"),
+    (("Enter",), "select the row; once selected, go to the next pane"),
+    (("Esc",), "select nothing; empty the search"),
+    (("/",), "search; Enter and Shift+Enter go to the next and the previous match"),
+    (("1", "2"), "jaxpr, StableHLO"),
+    (("o",), "fold or unfold the program"),
+    (("t",), "light or dark"),
+    (("?",), "this list"),
+)
+HELP = ('<dialog id="help" aria-labelledby="keys"><h2 id="keys">Keys</h2><dl>' + "".join(
+    f"<dt>{' '.join(f'<kbd>{key}</kbd>' for key in keys)}</dt><dd>{words}</dd>" for keys, words in _KEYS)
+    + '</dl><form method="dialog"><p><button autofocus>Close</button></p></form></dialog>')
+
+
+# --- notebooks --------------------------------------------------------------------------------------
+
+def fragment(account) -> str:
+    """An account as a few lines of HTML for a notebook cell: no script, and the colours of what surrounds it.
+
+    Parameters
+    ----------
+    account : Account
+
+    Returns
+    -------
+    str
+    """
+    places = Places()
+    tables = TablePage(account, places)
+    parts = [f'<div class="calco-account"><style>{asset("fragment.css")}</style>',
+             f'<p class="calco-name"><code><b>{escape(account.function)}</b> {escape(signature(account))}</code></p>']
+    if account.error is not None:
+        parts.append(f'<p class="warn">raised {escape(account.error.type)}: {escape(account.error.message)}</p>')
+    parts.append("<p>" + " \N{MIDDLE DOT} ".join(escape(text) for text, _ in totals(account)) + "</p>")
+    for i, tab in enumerate(t for t in tables.tabs() if t.count and t.name != "signature"):
+        is_open = " open" if i == 0 else ""
+        parts.append(f"<details{is_open}><summary>{tab.title} ({tab.count:,})</summary>{plain(tab.html)}</details>")
+    if account.jaxpr is not None:
+        parts.append(f"<details><summary>Jaxpr ({len(account.jaxpr.eqns):,})</summary>"
+                     f"{jaxpr_rows(account.jaxpr)}</details>")
+    return "".join(parts) + "</div>"
+
+
+def jaxpr_html(closed: ClosedJaxpr) -> str:
+    """A program as HTML for a notebook cell: coloured, what repeats and what is nested can be folded; no script.
+
+    Parameters
+    ----------
+    closed : ClosedJaxpr
+
+    Returns
+    -------
+    str
+    """
+    return f'<div class="calco-account"><style>{asset("fragment.css")}</style>{jaxpr_rows(closed)}</div>'
+
+
+def jaxpr_rows(closed: ClosedJaxpr) -> str:
+    places = Places()
+    return f'<div class="calco-rows">{plain(RowPage(places, "equation").page(jaxpr_bodies(closed, places)))}</div>'
+
+
+_PAGE_ONLY = re.compile(r' (?:id|data-[a-z]+|tabindex|role|style)="[^"]*"')
+_BUTTON = re.compile(r"</?button[^>]*>")
+
+
+def plain(html: str) -> str:
+    """HTML of the page without what only its script needs: a notebook holds many fragments, ids must not repeat."""
+    return _BUTTON.sub("", re.sub(r"<[^>]*>", lambda tag: _PAGE_ONLY.sub("", tag.group()), html))
