@@ -331,10 +331,10 @@ def test_disable_jit_runs_python_each_time():
 
 def test_a_function_that_is_gone_takes_its_programs_with_it():
     def make():
-        large = np.ones(1000, np.float32)
+        large = np.ones(1 << 19, np.float32)  # smaller programs are kept a while, for functions of the same code
         f = calco.jit(lambda x: x + large)
         f(1.0)
-        assert calco.grad(lambda x: f(x).sum())(1.0) == 1000
+        assert calco.grad(lambda x: f(x).sum())(1.0) == 1 << 19
         return weakref.ref(f._jit), weakref.ref(f.records()[0].captures[0].value)
 
     this, value = make()

@@ -17,9 +17,23 @@ from calco.core import eager_trace, state
 from calco.engine import DeviceArray
 from calco.engine.trees import quick_flatten
 from calco.ir import DebugInfo
+from calco.jit.checks import Guards
 from calco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
+from calco.jit.retraces import History, note_trace, retraces
 from calco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
 from calco.jit.stages import Compiled, Traced, check_options
+from calco.jit.stale import (
+    POLICIES,
+    StaleCaptureError,
+    borrow,
+    build_guards,
+    clear_shared,
+    describe,
+    forget,
+    lend,
+    sharing_key,
+    warn,
+)
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, replay, stage
 from calco.tracing.replay import keep_selected
@@ -27,12 +41,21 @@ from calco.transforms.arguments import check_arrays, check_callable, function_na
 
 _everything: weakref.WeakSet = weakref.WeakSet()
 # What `report` adds, for nothing here may import it: methods of jitted functions, by name, as
-# ``(state, args, kwargs) -> result``; and who is told of each new jitted function.
+# ``(state, args, kwargs) -> result``; and who is told ``(state, traced)`` of each new jitted function (with None) and
+# of each of its traces.
 extensions: dict[str, Callable] = {}
 watchers: list[Callable] = []
 
 
 _SHORT = {DeviceArray, ndarray, *PYTHON_NUMBERS}
+
+
+class _Afresh(threading.local):
+    """The traces made so far by a `Jit.trace_afresh` of this thread."""
+    known: dict | None = None
+
+
+_afresh = _Afresh()
 
 
 class CacheInfo(NamedTuple):
@@ -46,11 +69,17 @@ class CacheInfo(NamedTuple):
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled."""
     __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
-                 "fast", "flat", "quick", "records", "_locks", "_lock", "misses", "__weakref__")
+                 "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks", "_lock",
+                 "misses", "__weakref__")
 
-    def __init__(self, function: Callable, arguments: Arguments, keep_unused: bool, inline: bool, compiler_options):
+    def __init__(self, function: Callable, arguments: Arguments, *, keep_unused: bool, inline: bool, on_stale: str,
+                 compiler_options):
         self.function, self.name, self.arguments = function, function_name(function), arguments
         self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
+        self.on_stale = on_stale
+        self.guards: dict[int, Guards | None] = {}  # by the id of the trace
+        self.variants: dict[tuple, list[Traced]] = {}  # traces of one signature with different captured values
+        self.code = sharing_key(function, arguments, keep_unused, inline, on_stale, compiler_options)
         self.traced: dict[tuple, Traced] = {}
         self.compiled: dict[tuple, Compiled] = {}
         # The same programs by keys that cost less: for positional arrays of ours and numbers, for those and NumPy
@@ -59,6 +88,7 @@ class Jit:
         self.flat: dict[tuple, Compiled] = {}
         self.quick: dict[tuple, Compiled] = {}
         self.records: list[TraceRecord] = []
+        self.history = History(self.name, arguments)
         self._locks: dict[tuple, threading.RLock] = {}
         self._lock = threading.Lock()
         self.misses = 0
@@ -74,7 +104,7 @@ class Jit:
         if not kwargs and state.trace.eager:
             known = self.flat.get((now, *[x.aval if x.__class__ is DeviceArray else
                                           host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args]))
-            if known is not None:
+            if known is not None and self._still(known):
                 if args and args[0].__class__ is DeviceArray:  # the types came as NumPy arrays before
                     self._remember_short_way(now, args, (), known)
                 return known.run(args)
@@ -86,7 +116,7 @@ class Jit:
         quick = (now, quick_tree, *[x.aval if x.__class__ is DeviceArray else leaf_aval(x) for x in quick_leaves],
                  *statics)
         compiled = self.quick.get(quick)
-        if compiled is not None:
+        if compiled is not None and self._still(compiled):
             return compiled.run(quick_leaves)
         leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
         compiled = self._compiled((now, treedef, *avals, *statics), treedef, avals, statics)
@@ -104,7 +134,23 @@ class Jit:
                       for x in args])
         self.flat[key] = compiled
         if ndarray not in classes:
-            self.fast[key] = compiled.short_way() if classes == {DeviceArray} else compiled.run
+            run = compiled.short_way() if classes == {DeviceArray} else compiled.run
+            guards = self.guards.get(id(compiled.lowered.traced))
+            self.fast[key] = run if guards is None else self._guarded(run, guards)
+
+    def _guarded(self, run: Callable, guards: Guards) -> Callable:
+        """`run`, once what the trace took is seen to be what it was."""
+        function, generic, first_failure = self.function, self.call, guards.first_failure
+
+        def guarded(args):
+            return run(args) if first_failure(function) < 0 else generic(args, {})
+
+        return guarded
+
+    def _still(self, compiled: Compiled) -> bool:
+        """Whether all that the trace of `compiled` took is what it was."""
+        guards = self.guards.get(id(compiled.lowered.traced))
+        return guards is None or guards.first_failure(self.function) < 0
 
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
@@ -127,31 +173,73 @@ class Jit:
             return self._locks.setdefault(key, threading.RLock())
 
     def _compiled(self, key, treedef, avals, statics) -> Compiled:
+        traced = self.trace(key, treedef, avals, statics)
         compiled = self.compiled.get(key)
-        if compiled is not None:
+        if compiled is not None and compiled.lowered.traced is traced:
             return compiled
         with self._lock_for(key):
-            compiled = self.compiled.get(key)
-            if compiled is None:
-                traced = self.trace(key, treedef, avals, statics)
-                compiled = self.compiled[key] = traced.lower().compile()
+            compiled = self.compiled[key] = traced.lower().compile()
             return compiled
 
     def trace(self, key, treedef, avals, statics) -> Traced:
-        """The program for a signature, traced unless it is known."""
-        traced = self.traced.get(key)
+        """The program for a signature, traced unless it is known and what it took is what it was."""
+        if _afresh.known is not None:
+            return self._trace_once(key, treedef, avals, statics, _afresh.known)
+        traced = self._current(key)
         if traced is not None:
             return traced
         with self._lock_for(key):
-            traced = self.traced.get(key)
+            traced = self._current(key)
+            if traced is None:
+                traced = borrow(self.code, key, self.function)
             if traced is None:
                 self._check_statics(statics)
                 traced = self._trace(treedef, avals, statics, key[0])
+                note_trace(self, key, traced)
                 self.misses += 1
-                self.records.append(traced.record)
-                if traced.cacheable:
-                    self.traced[key] = traced
+            elif self.traced.get(key) is traced:
+                return traced
+            self.records.append(traced.record)
+            if traced.cacheable:
+                self._use(key, traced)
+            for tell in watchers:
+                tell(self, traced)
             return traced
+
+    def _use(self, key, traced: Traced) -> None:
+        """Make `traced` the program of a signature; what led to another one is forgotten."""
+        if self.on_stale != "ignore" and id(traced) not in self.guards:
+            self.guards[id(traced)] = guards = build_guards(self.function, traced.record, traced.record.statics)
+            lend(self.code, key, traced, guards)
+        if key in self.traced:
+            for memo in (self.fast, self.flat, self.quick):
+                memo.clear()
+        self.traced[key] = traced
+        variants = self.variants.setdefault(key, [])
+        if all(t is not traced for t in variants):
+            variants.append(traced)
+
+    def _current(self, key) -> Traced | None:
+        """The known program of a signature, as the policy for captured values that changed has it."""
+        traced = self.traced.get(key)
+        guards = self.guards.get(id(traced)) if traced is not None else None
+        if guards is None or guards.first_failure(self.function) < 0:
+            return traced
+        if self.on_stale == "retrace":
+            for other in self.variants[key]:
+                if other is not traced and self.guards[id(other)].first_failure(self.function) < 0:
+                    self._use(key, other)
+                    return other
+        changed = describe(traced.record, guards, self.function)
+        traced.record.stale.extend(stale for _, stale in changed)
+        if self.on_stale == "retrace":
+            return None
+        if self.on_stale == "error":
+            raise StaleCaptureError(self.name, changed[0][1])
+        guards.drop({index for index, _ in changed})
+        for _, stale in changed:
+            warn(self.name, stale)
+        return traced
 
     def _check_statics(self, statics) -> None:
         """A static value that is known but has changed must not be taken for a new one in silence."""
@@ -193,6 +281,22 @@ class Jit:
 
     # --- stages and facts
 
+    def trace_afresh(self, args, kwargs) -> Traced:
+        """A trace for which all Python runs again, that of nested jitted functions too; no cache will know it."""
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        before, _afresh.known = _afresh.known, {}
+        try:
+            return self._trace(treedef, avals, statics, options.thread.current)
+        finally:
+            _afresh.known = before
+
+    def _trace_once(self, key, treedef, avals, statics, known: dict) -> Traced:
+        traced = known.get((id(self), key))
+        if traced is None:
+            traced = known[id(self), key] = self._trace(treedef, avals, statics, key[0])
+        return traced
+
     def stage_of(self, args, kwargs) -> Traced:
         """The traced program for these arguments, which may be `ShapeDtypeStruct`."""
         dynamic, rest, statics = self.arguments.split(args, kwargs)
@@ -206,14 +310,18 @@ class Jit:
 
     def clear(self) -> None:
         with self._lock:
-            for memo in (self.traced, self.compiled, self.fast, self.flat, self.quick, self._locks):
+            for memo in (self.traced, self.compiled, self.fast, self.flat, self.quick, self.guards, self.variants,
+                         self._locks):
                 memo.clear()
             self.records.clear()
+            self.history.clear()
             self.misses = 0
+        forget(self.code)
 
 
 def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
-        donate_argnames=None, keep_unused: bool = False, inline: bool = False, compiler_options: dict | None = None):
+        donate_argnames=None, keep_unused: bool = False, inline: bool = False, on_stale: str = "warn",
+        compiler_options: dict | None = None):
     """A compiled version of `fun`.
 
     The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
@@ -232,13 +340,18 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         Whether arguments that the program does not depend on are passed to it all the same.
     inline : bool
         Whether a call inside another trace becomes its equations instead of one equation.
+    on_stale : str
+        What to do when a value that was captured from outside is another one on a later call: ``"warn"`` (use the
+        frozen value and say so once), ``"retrace"`` (trace with the new value; the old trace is kept for when it
+        comes back), ``"error"``, or ``"ignore"`` (do not look).
     compiler_options : dict, optional
         XLA debug options by name.
 
     Returns
     -------
     callable
-        With the methods ``trace``, ``lower``, ``eval_shape``, ``cache_info``, ``clear_cache`` and ``records``.
+        With the methods ``trace``, ``lower``, ``eval_shape``, ``cache_info``, ``clear_cache``, ``records`` and
+        ``retraces`` (why it was traced again).
 
     Examples
     --------
@@ -250,14 +363,17 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     (14.0, 1)
     """
     given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
-                 donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline,
+                 donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
                  compiler_options=compiler_options)
     if fun is None:
         return functools.partial(jit, **given)
     check_callable("jit", fun)
     check_options("jit", compiler_options)
+    if on_stale not in POLICIES:
+        raise ValueError(f"jit: on_stale={on_stale!r}: expected one of {', '.join(map(repr, POLICIES))}")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    this = Jit(fun, arguments, keep_unused, inline, compiler_options)
+    this = Jit(fun, arguments, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
+               compiler_options=compiler_options)
     wrapper = _caller(this)
     functools.update_wrapper(wrapper, fun)
     wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)
@@ -265,11 +381,12 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper.eval_shape = lambda *args, **kwargs: this.stage_of(args, kwargs).out_info
     wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
     wrapper.records = lambda: tuple(this.records)
+    wrapper.retraces = lambda: retraces(this)
     wrapper._jit = this
     for name, method in extensions.items():
         setattr(wrapper, name, _extension(method, this))
     for tell in watchers:
-        tell(this)
+        tell(this, None)
     return wrapper
 
 
@@ -328,3 +445,4 @@ def clear_all() -> None:
     """Forget the programs of every jitted function."""
     for this in list(_everything):
         this.clear()
+    clear_shared()

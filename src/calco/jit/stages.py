@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 
 import numpy as np
@@ -24,6 +24,9 @@ from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import user_frame
 
 
+watchers: list[Callable] = []  # told of each `Compiled`; for rooms that nothing here may import
+
+
 class Traced:
     """A function traced for one signature.
 
@@ -37,7 +40,7 @@ class Traced:
         What the trace took.
     """
     __slots__ = ("jaxpr", "fun_name", "in_tree", "out_tree", "arg_names", "donated", "keep_unused", "record",
-                 "arguments", "cacheable", "compiler_options", "_lowered", "_lock")
+                 "arguments", "cacheable", "compiler_options", "_lowered", "_lock", "__weakref__")
 
     def __init__(self, *, jaxpr: ClosedJaxpr, fun_name: str, in_tree, out_tree, arguments: Arguments,
                  keep_unused: bool, record: TraceRecord, cacheable: bool, compiler_options=None):
@@ -201,6 +204,8 @@ class Compiled:
         self.donates = bool(donated)
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
+        for tell in watchers:
+            tell(self)
 
     def run(self, leaves):
         """Run on argument leaves of the right types."""

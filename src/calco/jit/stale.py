@@ -1,0 +1,197 @@
+"""A captured value that has changed: the warning, the error, and which traces a function may share."""
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+import weakref
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.core import Array
+from calco.core.errors import CalcoError
+from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
+from calco.jit.guards import Walk
+from calco.jit.records import CapturedArray, StaleCapture, TraceRecord
+from calco.tracing import user_frame
+
+POLICIES = ("warn", "retrace", "error", "ignore")
+
+
+class StaleCaptureWarning(UserWarning):
+    """A value that was frozen when a function was traced is another one now; the frozen one was used."""
+
+    def __init__(self, function: str, stale: StaleCapture):
+        self.function, self.stale = function, stale
+        super().__init__(_message(function, stale, "the old value was used, as jit promises"))
+
+
+class StaleCaptureError(CalcoError):
+    """A value that was frozen when a function was traced is another one now (``on_stale="error"``)."""
+
+    def __init__(self, function: str, stale: StaleCapture):
+        self.function, self.stale = function, stale
+        super().__init__(_message(function, stale, "on_stale='error' refuses to use the old value"))
+
+
+def _message(function: str, stale: StaleCapture, what: str) -> str:
+    where = f", read at {stale.place}" if stale.place is not None else ""
+    return (f"{function} was traced with {stale.path} = {stale.old}{where}; it is {stale.new} now, and {what}.\n"
+            f"  Pass it as an argument, or use jit(..., on_stale='retrace') to trace again when it changes, or "
+            "on_stale='ignore' if the old value is meant.")
+
+
+def build_guards(function, record: TraceRecord, statics) -> Guards | None:
+    """The guards of a trace; None if it took nothing that can change."""
+    sources = {id(c.source): c for c in record.captures if c.source is not None}
+    codes = codes_of(record.jaxpr.eqns)
+    walk = Walk(function, statics, codes, set(sources))
+    for _ in range(2):  # a function that was found names attributes to look for
+        if len(walk.codes) == len(codes):
+            break
+        codes = set(walk.codes.values())
+        walk = Walk(function, statics, codes, set(sources))
+    guards = Guards(walk)
+    led_to = {id(g.expected()) for g in guards.guards if g.kind in ("array", "device")}
+    for capture in record.captures:
+        source = capture.source
+        if isinstance(source, np.ndarray) and id(source) not in led_to:
+            guards.add_contents(capture.name or "an array", capture.reference, source)
+        elif id(source) not in led_to:
+            walk.unguarded.append(capture.name or "an array")
+    return guards if len(guards) or walk.opaque or walk.unguarded else None
+
+
+def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, StaleCapture]]:
+    """Every captured value that is another one now: the number of its guard, and the facts."""
+    places = {id(c.source): c for c in record.captures if c.source is not None}
+    found = []
+    for index, guard, now in guards.failures(function):
+        capture = places.get(id(guard.expected())) if guard.kind in ("array", "device", "contents") else None
+        found.append((index, StaleCapture(
+            path=capture.name if capture is not None and guard.path.startswith("an array") else guard.path,
+            old=_old(guard, capture, guards, index), new=_new(guard, now),
+            place=capture.place if capture is not None else None)))
+    return found
+
+
+def _old(guard, capture: CapturedArray | None, guards: Guards, index: int) -> str:
+    if capture is not None:
+        return _short(capture.value)
+    if guard.kind in ("array", "contents", "device"):
+        return next((c.old for c in guards.contents if c.index == index), "another array")
+    return _short(guard.expected)
+
+
+def _new(guard, now) -> str:
+    if now is MISSING:
+        return "gone"
+    if isinstance(now, ArrayContents):
+        return f"changed in place, to {_short(now.array())}"
+    return _short(now)
+
+
+def _short(value) -> str:
+    if value is MISSING:
+        return "unset"
+    if isinstance(value, types.CodeType):
+        return f"the code at {value.co_filename.rsplit('/', 1)[-1]}:{value.co_firstlineno}"
+    if isinstance(value, (np.ndarray, Array)):
+        text = np.array2string(np.asarray(value), threshold=8, edgeitems=2, max_line_width=1000)
+        kind = f"{np.asarray(value).dtype}[{','.join(map(str, value.shape))}]"
+        return f"{kind} {' '.join(text.split())}" if len(text) <= 60 else kind
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def warn(function: str, stale: StaleCapture) -> None:
+    """Warn at the user's line that made the call."""
+    frame = user_frame()
+    warnings.warn_explicit(StaleCaptureWarning(function, stale), None, frame.f_code.co_filename, frame.f_lineno,
+                           module=frame.f_globals.get("__name__"))
+
+
+# --- sharing -------------------------------------------------------------------------------------------
+
+def code_key(function) -> tuple | None:
+    """What two functions must have in common to share traces: code and shape; None if it cannot be told."""
+    if isinstance(function, types.FunctionType):
+        return "function", id(function.__code__), id(function.__globals__)
+    if isinstance(function, types.MethodType):
+        inner = code_key(function.__func__)
+        return ("method", type(function.__self__), inner) if inner is not None else None
+    if isinstance(function, functools.partial):
+        inner = code_key(function.func)
+        return ("partial", inner, len(function.args), tuple(function.keywords)) if inner is not None else None
+    return None
+
+
+def sharing_key(function, arguments, *options) -> tuple | None:
+    """What two jitted functions must have in common to share traces."""
+    code = code_key(function)
+    if code is None:
+        return None
+    return (code, arguments.static_nums, arguments.static_names, arguments.donated_nums, arguments.donated_names,
+            repr(options))
+
+
+class _Lent(NamedTuple):
+    """A trace that others may use. What its key identifies by id is kept alive beside it."""
+    key: tuple
+    traced: weakref.ref
+    guards: Guards | None
+    ids: tuple
+
+
+_shared: dict[tuple, list[_Lent]] = {}
+# The latest traces are held here until others take their place, so that a function made anew in a loop finds the
+# one of the round before; but for those that hold large arrays.
+_latest: deque = deque(maxlen=64)
+_LIMIT_CODES, _LIMIT_TRACES, _LIMIT_BYTES = 1024, 32, 1 << 20
+
+
+def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
+    """Let other functions of the same code use a trace."""
+    if code is None or not traced.cacheable:
+        return
+    if len(_shared) >= _LIMIT_CODES and code not in _shared:
+        clear_shared()
+    lent = [other for other in _shared.get(code, ()) if other.traced() is not None]
+    lent.append(_Lent(key, weakref.ref(traced), guards, _identified(traced.arguments.function)))
+    _shared[code] = lent[-_LIMIT_TRACES:]
+    if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
+        _latest.append(traced)
+
+
+def _identified(function) -> tuple:
+    """The objects whose ids stand in `code_key`."""
+    while not isinstance(function, types.FunctionType):
+        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+    return function.__code__, function.__globals__
+
+
+def borrow(code: tuple | None, key: tuple, function):
+    """A trace of the same code and signature whose captured values are equal to those of `function`."""
+    if code is None:
+        return None
+    for lent in reversed(_shared.get(code, ())):
+        traced = lent.traced()
+        if traced is not None and lent.key == key and (lent.guards is None or lent.guards.equal_for(function)):
+            return traced
+    return None
+
+
+def forget(code: tuple | None) -> None:
+    """Forget what functions of this code have lent."""
+    for lent in _shared.pop(code, ()):
+        traced = lent.traced()
+        if traced in _latest:
+            _latest.remove(traced)
+
+
+def clear_shared() -> None:
+    """Forget what has been lent."""
+    _shared.clear()
+    _latest.clear()
