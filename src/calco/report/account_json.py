@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from calco.avals import ShapedArray
+from calco.jit.causes import Cause
+from calco.jit.records import StaleCapture
 from calco.report.account_text import value_text
 from calco.tracing import Place
 from calco.tracing.facts import Decision, Effect, Listing, Read
@@ -38,8 +40,8 @@ def account_dict(account) -> dict:
         "sources": [listing_dict(listing) for listing in account.listings],
         "observed_with": observation.how if observation is not None else None,
         "unseen": list(observation.unseen) if observation is not None else [],
-        "retraces": [str(cause) for cause in account.retraces],
-        "stale": [str(item) for item in account.stale],
+        "retraces": [cause_dict(cause) for cause in account.retraces],
+        "stale": [stale_dict(stale) for stale in account.stale],
         "seconds": account.seconds,
         "calls": account.calls,
         "error": error_dict(account.error),
@@ -67,6 +69,14 @@ def effect_dict(effect: Effect) -> dict:
 
 def decision_dict(decision: Decision) -> dict:
     return {**decision._asdict(), "place": place_dict(decision.place)}
+
+
+def cause_dict(cause: Cause) -> dict:
+    return {**cause._asdict(), "text": str(cause)}
+
+
+def stale_dict(stale: StaleCapture) -> dict:
+    return {**stale._asdict(), "place": place_dict(stale.place)}
 
 
 def listing_dict(listing: Listing) -> dict:

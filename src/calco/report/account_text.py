@@ -5,6 +5,8 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from calco.jit.causes import Cause
+from calco.jit.records import StaleCapture
 from calco.report.styled import Span, Styled
 from calco.report.tables import count_text, folded, size_text, time_text
 from calco.report.traces import type_text
@@ -169,19 +171,30 @@ def _program(text: Styled, account, jaxpr_lines: int | None) -> None:
 def _retraces(text: Styled, account) -> None:
     if account.retraces:
         text.heading("traced again because")
-        for cause in account.retraces:
-            for line in str(cause).splitlines():
-                text.line(Span(f"    {line}"))
+        cause_lines(text, account.retraces)
         text.blank()
 
 
 def _stale(text: Styled, account) -> None:
     if account.stale:
         text.heading("no longer true", "the program still has the old value")
-        for item in account.stale:
-            for line in str(item).splitlines():
-                text.line(Span(f"    {line}", "warn"))
+        text.table(stale_rows(account.stale), give=(1, 2), limit=_ROWS)
         text.blank()
+
+
+def cause_lines(text: Styled, causes: Sequence[Cause]) -> None:
+    """Each cause once, how often, and under it what would avoid it."""
+    for cause, n in Counter([cause._replace(function="", trace=0) for cause in causes]).items():
+        text.line(Span(f"    {cause.argument}", "name"), Span(f": {cause.old} -> {cause.new}", "type"),
+                  Span(f"  {cause.kind}", "warn"), Span(f"  {times_text(n)}", "dim"))
+        if cause.fix:
+            text.line(Span(f"        to avoid it: {cause.fix}", "dim"))
+
+
+def stale_rows(found: Sequence[StaleCapture]) -> list[tuple[Span, ...]]:
+    """What is no longer what it was: path, old and new value, place."""
+    return [(Span(s.path, "name"), Span(f"was {s.old}", "value"), Span(f"is {s.new}", "warn"),
+             Span(place_text(s.place), "place")) for s in found]
 
 
 def _times(text: Styled, account) -> None:

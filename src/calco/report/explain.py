@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from calco.avals import options
-from calco.jit.driver import Jit, extensions
+from calco.jit.driver import Jit, extensions, jit
 from calco.jit.signature import Arguments, flatten_arguments
 from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, changed_options
 from calco.report.tables import size_text
@@ -62,18 +62,11 @@ def explain(fun: Callable, *, static_argnums=None, static_argnames=None, warn_by
     check_callable("explain", fun)
     if isinstance(warn_bytes, bool) or not isinstance(warn_bytes, int):
         raise TypeError(f"explain: warn_bytes must be an int, a number of bytes, got {warn_bytes!r}")
-    known = getattr(fun, "_jit", None)
-    if isinstance(known, Jit):
-        if static_argnums is not None or static_argnames is not None:
-            raise ValueError(f"explain: {function_name(fun)} is jitted; its static arguments were given to jit, leave "
-                             "static_argnums and static_argnames out")
-        inner, arguments, keep_unused = known.function, known.arguments, known.keep_unused
-    else:
-        inner, arguments, keep_unused = fun, Arguments(fun, static_argnums, static_argnames, None, None), False
+    this = _state_of(fun, static_argnums, static_argnames)
 
     @functools.wraps(fun)
     def explained(*args, **kwargs) -> Account:
-        account = _explain(Jit(inner, arguments, keep_unused, False, None), args, kwargs, warn_bytes, library)
+        account = _account(this, args, kwargs, warn_bytes, library)
         for read in account.large:
             warnings.warn(large_text(account, read), LargeCaptureWarning, stacklevel=2)
         return account
@@ -81,18 +74,34 @@ def explain(fun: Callable, *, static_argnums=None, static_argnames=None, warn_by
     return explained
 
 
-def _explain(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: bool) -> Account:
+def trace_account(fun: Callable, args: tuple, kwargs: dict, *, static_argnames=None, warn_bytes: int = WARN_BYTES,
+                  library: bool = False) -> Account:
+    """``explain(fun, ...)(*args, **kwargs)`` without warnings."""
+    return _account(_state_of(fun, None, static_argnames), args, kwargs, warn_bytes, library)
+
+
+def _state_of(fun: Callable, static_argnums, static_argnames) -> Jit:
+    known = getattr(fun, "_jit", None)
+    if not isinstance(known, Jit):
+        return jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)._jit
+    if static_argnums is not None or static_argnames is not None:
+        raise ValueError(f"explain: {function_name(fun)} is jitted, and its static arguments were given to jit; leave "
+                         "static_argnums and static_argnames out")
+    return known
+
+
+def _account(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: bool) -> Account:
     dynamic, rest, statics = this.arguments.split(args, kwargs)
     _, treedef, avals = flatten_arguments(this.arguments, (dynamic, rest))  # what is wrong here is no trace's fault
     try:
-        traced = this.stage_of(args, kwargs)
+        traced = this.trace_afresh(args, kwargs)
     except Exception as error:
-        place = place_of_error(error.__traceback__)
         failed = Account(
             function=this.name, place=defined_at(this.function),
             arguments=tuple(zip(this.arguments.leaf_names(treedef), avals)),
             statics=tuple((s.name, s.value) for s in statics), options=changed_options(options.thread.current),
-            warn_bytes=warn_bytes, error=Failure(type(error).__name__, str(error), place))
+            warn_bytes=warn_bytes,
+            error=Failure(type(error).__name__, str(error), place_of_error(error.__traceback__)))
         error.__calco_account__ = failed
         error.add_note(f"\n{failed}")
         raise
@@ -101,7 +110,7 @@ def _explain(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: boo
 
 def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
     """``f.explain(*args)`` of a jitted function."""
-    account = _explain(Jit(this.function, this.arguments, this.keep_unused, False, None), args, kwargs, WARN_BYTES, False)
+    account = _account(this, args, kwargs, WARN_BYTES, False)
     for read in account.large:
         warnings.warn(large_text(account, read), LargeCaptureWarning, stacklevel=3)
     return account
