@@ -38,7 +38,8 @@ class Guards:
                     seen.add(id(array))
                     self.contents.append(ArrayContents(i, guard.expected, array))
         self._turn = self._calls = 0
-        self._compile()
+        self.holds = self._compiled_holds
+        self._scope: dict = {}
 
     def __len__(self) -> int:
         return len(self.guards)
@@ -52,12 +53,14 @@ class Guards:
         """Do not look at these guards any more: they have been told."""
         self.guards = [g._replace(kind="told") if i in indices else g for i, g in enumerate(self.guards)]
         self.contents = [c for c in self.contents if c.index not in indices]
-        self._compile()
+        self.holds = self._compiled_holds
 
-    def _compile(self) -> None:
+    def _compiled_holds(self, function) -> int:
+        """The first check compiles the function that the next ones are: a trace that is used once needs none."""
         source, self._scope = _generate(self.walk, self.guards)
         exec(compile(source, "<calco guards>", "exec"), self._scope)
         self.holds = self._scope["holds"]
+        return self.holds(function)
 
     # --- on a call
 
