@@ -150,11 +150,11 @@ class ArrayContents:
     An array of at most 4 KB is compared whole on every call. Of a larger one 64 elements, evenly spread, are
     compared (up to 4 such arrays on a call, in turn), and on every 64th call one of them is compared whole.
     """
-    __slots__ = ("index", "nbytes", "old", "_reference", "_bytes", "_sample", "_digest", "_stride")
+    __slots__ = ("index", "nbytes", "_kind", "_reference", "_bytes", "_sample", "_digest", "_stride")
 
     def __init__(self, index: int, reference, array: np.ndarray):
         self.index, self.nbytes, self._reference = index, array.nbytes, reference
-        self.old = np.array2string(array, threshold=8, edgeitems=2, max_line_width=1000)
+        self._kind = array.dtype, array.shape
         self._stride = max(array.size // _SAMPLES, 1)
         self._bytes = array.tobytes() if array.nbytes <= _SMALL else None
         self._sample = self._take(array) if self._bytes is None else b""
@@ -163,6 +163,12 @@ class ArrayContents:
     def _take(self, array: np.ndarray) -> bytes:
         flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel()
         return flat[::self._stride].tobytes() + flat[-1:].tobytes()
+
+    @property
+    def old(self) -> np.ndarray | None:
+        """The contents at the trace, where the array is small."""
+        dtype, shape = self._kind
+        return np.frombuffer(self._bytes, dtype).reshape(shape) if self._bytes is not None else None
 
     def array(self) -> np.ndarray | None:
         """The array, if it still exists."""

@@ -81,7 +81,8 @@ def _old(guard, capture: CapturedArray | None, guards: Guards, index: int) -> st
     if capture is not None:
         return _short(capture.value)
     if guard.kind in ("array", "contents", "device"):
-        return next((c.old for c in guards.contents if c.index == index), "another array")
+        old = next((c.old for c in guards.contents if c.index == index), None)
+        return _short(old) if old is not None else "other contents"
     return _short(guard.expected)
 
 
