@@ -17,6 +17,8 @@ from calco.jit import (
     RetraceError,
     RetraceWarning,
     ShapeDtypeStruct,
+    StaleCaptureError,
+    StaleCaptureWarning,
     TraceRecord,
     block_until_ready,
     clear_caches,
@@ -47,9 +49,10 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "RetraceError", "RetraceWarning",
-    "ShapeDtypeStruct", "TraceRecord", "block_until_ready", "clear_caches", "config", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape",
-    "explain", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax",
-    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree",
-    "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]
+    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "RetraceError",
+    "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
+    "block_until_ready", "clear_caches", "config", "default_backend", "device_count", "device_get",
+    "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "explain", "grad", "hessian",
+    "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose",
+    "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree", "tree_util",
+    "typeof", "value_and_grad", "vjp", "vmap"]

@@ -13,11 +13,12 @@ from calco.core.errors import (
     UnexpectedTracerError,
 )
 from calco.engine import CompileError, XlaRuntimeError
-from calco.jit import RetraceError, RetraceWarning
+from calco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
 
 JaxRuntimeError = XlaRuntimeError
 
-__all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
-           "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning", "TracerArrayConversionError",
-           "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
-           "XlaRuntimeError"]
+__all__ = [
+    "AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
+    "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning",
+    "StaleCaptureError", "StaleCaptureWarning", "TracerArrayConversionError", "TracerBoolConversionError",
+    "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError", "XlaRuntimeError"]

@@ -6,6 +6,10 @@ from calco.jit.records import CapturedArray, Printed, TraceRecord
 from calco.jit.retraces import RetraceError, RetraceWarning, no_retrace
 from calco.jit.signature import ShapeDtypeStruct
 from calco.jit.stages import Compiled, Lowered, Traced
+from calco.jit.stale import StaleCaptureError, StaleCaptureWarning
 
-__all__ = ["CacheInfo", "CapturedArray", "Cause", "Compiled", "Lowered", "Printed", "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "TraceRecord", "Traced",
-           "block_until_ready", "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit", "last_traces", "make_jaxpr", "no_retrace", "typeof"]
+__all__ = [
+    "CacheInfo", "CapturedArray", "Cause", "Compiled", "Lowered", "Printed", "RetraceError", "RetraceWarning",
+    "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord", "Traced",
+    "block_until_ready", "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit",
+    "last_traces", "make_jaxpr", "no_retrace", "typeof"]
