@@ -19,7 +19,7 @@ import calco
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md"]
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "jit", "report", "numpy",
-         "lax"]
+         "lax", "cli"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DURATION = re.compile(r" *\b\d[\d.,]* (us|ms|s)\b")
 

@@ -352,9 +352,9 @@ def _same_read(rows: list[Read], own: Read) -> int | None:
 def capture_read(capture: CapturedArray, equations: tuple[int, ...] = ()) -> Read:
     """A captured array as the observer would have told it."""
     aval = capture.aval
-    return Read(path=capture.name or "an unnamed array", kind="array", value=summary(capture.value), place=capture.place,
-                roles=("constvar",), dtype=aval.dtype.name, shape=aval.shape, nbytes=capture.nbytes,
-                equations=equations, count=max(len(equations), 1))
+    return Read(path=capture.name or "an unnamed array", kind="array", value=summary(capture.value),
+                place=capture.place, roles=("constvar",), dtype=aval.dtype.name, shape=aval.shape,
+                nbytes=capture.nbytes, equations=equations, count=max(len(equations), 1))
 
 
 def uses_of(closed: ClosedJaxpr) -> dict[int, tuple[int, ...]]:

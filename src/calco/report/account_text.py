@@ -69,8 +69,10 @@ def _signature(text: Styled, account) -> None:
     unused = set(account.unused)
     rows = [(Span(name, "name"), Span(type_text(aval), "type"), Span("not used" if name in unused else "", "warn"))
             for name, aval in account.arguments]
-    rows += [(Span(name, "name"), Span(f"static {value_text(value)}", "value"), Span("")) for name, value in account.statics]
-    rows += [(Span(name, "name"), Span(f"option {value!r}", "value"), Span("")) for name, value in account.options.items()]
+    rows += [(Span(name, "name"), Span(f"static {value_text(value)}", "value"), Span(""))
+             for name, value in account.statics]
+    rows += [(Span(name, "name"), Span(f"option {value!r}", "value"), Span(""))
+             for name, value in account.options.items()]
     text.table(rows or [(Span("no arguments", "dim"),)], limit=_ROWS)
     text.blank()
 
@@ -87,7 +89,8 @@ def _captures(text: Styled, account) -> None:
         text.heading("took from outside, frozen: " + "; ".join(words))
         text.table([_capture_row(read) for read in reads], right=[2], give=(0, 1, 3), limit=_ROWS)
     for read in account.large:
-        text.line(Span(f"    ! {read.path} is kept with each program: {size_text(read.nbytes)}. Pass it as an argument.", "warn"))
+        text.line(Span(f"    ! {read.path} is kept with each program: {size_text(read.nbytes)}. Pass it as an argument.",
+                       "warn"))
     text.blank()
 
 
@@ -121,9 +124,10 @@ def _decisions(text: Styled, account) -> None:
     for d in account.decisions:
         outcome = d.outcome
         if d.equations:
-            outcome += f", {d.equations:,} of {count_text(total, 'equation')}" if total else f", {d.equations:,} equations"
+            outcome += f", {d.equations:,} of {total:,} equations" if total else f", {d.equations:,} equations"
         condition = d.condition if d.condition.startswith(d.construct) else f"{d.construct} {d.condition}"
-        rows.append((Span(condition, "code"), Span(outcome, "value"), Span(d.reason, "dim"), Span(place_text(d.place), "place")))
+        rows.append((Span(condition, "code"), Span(outcome, "value"), Span(d.reason, "dim"),
+                     Span(place_text(d.place), "place")))
     text.table(rows, give=(0, 2), limit=_ROWS)
     text.blank()
 
@@ -249,8 +253,8 @@ def _listing(text: Styled, listing: Listing, notes: dict[tuple[str, int], list[s
         runs = f"{line.runs}x" if line.runs else "-" if line.number in missing else ""
         equations = str(len(line.equations)) if line.equations else ""
         note = "; ".join(notes.get((listing.file, line.number), ()))
-        text.line(Span(f"    {runs:>6} ", "dim"), Span(f"{equations:>6} ", "value"), Span(f"{line.number:>5}  ", "place"),
-                  Span(line.text.ljust(column) if note else line.text, "dim" if line.number in missing else "code"),
+        text.line(Span(f"    {runs:>6} ", "dim"), Span(f"{equations:>6} ", "value"),
+                  Span(f"{line.number:>5}  ", "place"), Span(line.text.ljust(column) if note else line.text, "dim" if line.number in missing else "code"),
                   Span(f"  # {note}" if note else "", "warn"))
 
 

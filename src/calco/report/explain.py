@@ -8,7 +8,7 @@ from types import TracebackType
 
 from calco.avals import options
 from calco.jit.driver import Jit, extensions, jit
-from calco.jit.signature import Arguments, flatten_arguments
+from calco.jit.signature import flatten_arguments
 from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, changed_options
 from calco.report.tables import size_text
 from calco.tracing import Place, place_of

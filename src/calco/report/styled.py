@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Text of one style: ``heading``, ``name``, ``type``, ``value``, ``place``, ``code``, ``dim``, ``warn``, ``error``."""
+    """Text of one style: ``heading name type value place code dim warn error``, or none."""
     text: str
     style: str = ""
 

@@ -1,0 +1,7 @@
+"""``python -m calco``: the command line."""
+import sys
+
+from calco.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
