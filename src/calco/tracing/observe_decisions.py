@@ -215,6 +215,9 @@ def fold(node, known: dict) -> bool | None:
         return None if part is None else not part
     if isinstance(node, ast.NamedExpr):
         return fold(node.value, known)
+    if isinstance(node, ast.IfExp):  # only one of them was evaluated
+        part = fold(node.body, known)
+        return fold(node.orelse, known) if part is None else part
     if isinstance(node, ast.Constant):
         return bool(node.value)
     return None
@@ -238,7 +241,7 @@ def _owner_of(subject, tree) -> tuple:
         if isinstance(parent, ast.BoolOp):
             if operator is None and node is not parent.values[-1]:
                 operator = "and" if isinstance(parent.op, ast.And) else "or", node, parent
-        elif not isinstance(parent, (ast.UnaryOp, ast.NamedExpr)):
+        elif not isinstance(parent, (ast.UnaryOp, ast.NamedExpr, ast.IfExp)):
             break
         elif isinstance(parent, ast.UnaryOp) and not isinstance(parent.op, ast.Not):
             break

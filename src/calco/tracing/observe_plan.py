@@ -117,6 +117,17 @@ class Plan:
                     return node
         return None
 
+    def expression(self, line: int, end_line: int, column: int, end_column: int) -> ast.AST | None:
+        """The expression that an instruction with this position completes."""
+        if self.tree is None:
+            return None
+        node = self.tree.spans.get((line, end_line, column, end_column))
+        if node is None:
+            ends = _ends_of(self.tree)
+            for kind in (ast.Call, ast.Attribute, ast.Subscript):
+                node = node or ends.get((kind, end_line, end_column))
+        return node
+
     def enclosing(self, kinds=_FUNCTIONS) -> ast.AST | None:
         """The definition, or that of the function around a comprehension."""
         node = self.node

@@ -374,8 +374,11 @@ class Evaluator:
         if base is None:
             return None
         if is_a(base.value, contextvars.ContextVar) and base.origin != "inside":
-            value = base.value.get(*(None,) if not node.args else (ABSENT,))
-            return None if value is ABSENT else self._outside(value, f"{base.path}.get()", base.origin)
+            try:
+                value = base.value.get(*(ABSENT,) if node.args else ())
+            except LookupError:  # the program is about to fail on it
+                value = ABSENT
+            return self._outside(value, f"{base.path}.get()", base.origin)
         is_dict = is_a(base.value, dict) and type(base.value).get is dict.get
         if not node.args or not (is_dict or base.value is os.environ):
             return None

@@ -53,13 +53,14 @@ class FrameState:
 
 class ReadRecord:
     """A `Read` in the making. It holds the value, if it is a number or an array, until the account is made."""
-    __slots__ = ("path", "kind", "summary", "place", "origin", "count", "value", "uses")
+    __slots__ = ("path", "kind", "summary", "place", "origin", "count", "value", "uses", "marks")
 
     def __init__(self, path, kind, text, place, origin, value):
         self.path, self.kind, self.summary, self.place, self.origin = path, kind, text, place, origin
         self.value = value
         self.count = 0
         self.uses: dict[ast.AST, Plan] = {}
+        self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
 
 
 class Watch:
@@ -76,6 +77,7 @@ class Watch:
         self.effects: Counter = Counter()
         self.shapes: dict[tuple[str, Place], None] = {}
         self.lines: dict[tuple[str, int], int] = {}
+        self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
         self.made_inside: dict[int, set[str]] = {}
         self.functions: dict[int, types.FunctionType] = {}
         self.uncounted: dict[str, None] = {}
@@ -87,12 +89,17 @@ class Watch:
         self._handlers.update(case=self.decisions.case, turn=self.decisions.turn)
         self._know(function, root=True)
 
-    def release(self) -> None:
-        """Forget all objects of the program."""
-        self.registry.clear()
+    def end(self) -> None:
+        """The observation ends: what is still running counts up to here."""
+        for state in list(self.frames.values()):
+            self.decisions.finish(state)
         self.frames.clear()
         self.functions.clear()
         self.bound, self.keywords = [], {}
+
+    def release(self) -> None:
+        """Forget all objects of the program."""
+        self.registry.clear()
         for read in self.reads.values():
             read.value = ABSENT
 
@@ -149,6 +156,14 @@ class Watch:
         step = state.plan.steps.get(offset)
         if step is None:
             return False
+        try:
+            self._step(state, step, offset)
+        except Exception as error:  # the program must go on; the account says what it lacks
+            place = f"{state.code.co_filename}:{step.line}"
+            self.uncounted[f"{place} could not be observed ({type(error).__name__}: {error})"] = None
+        return True
+
+    def _step(self, state: FrameState, step, offset: int) -> None:
         if state.jump is not None:
             self.decisions.arrive(state, offset)
         line, liner = step.line, state.liner
@@ -162,7 +177,6 @@ class Watch:
             self._handlers[name](state, node)
         if step.jump is not None:
             self.decisions.depart(state, step.jump)
-        return True
 
     def leave(self, frame, value=ABSENT) -> None:
         """A frame of user code ends, with a value or an exception."""
@@ -276,19 +290,28 @@ class Watch:
         if found.origin == "shape":
             self.shapes.setdefault((clip(f"{path} = {shape_text(value)}"), self.place(state, node)))
             return None
-        kind = "key" if value is ABSENT else self._kind(found, node)
+        kind = self._kind(found, node)
         if not kind or (found.origin == "argument" and kind not in _VALUES):
             return None
         key = path, id(state.frame.f_globals) if path.startswith("global ") else 0
         read = self.reads.get(key)
         if read is None:
             text = "missing" if value is ABSENT else summary(value)
-            kept = value if kind in _VALUES else ABSENT
+            kept = value if kind_of(value) in _VALUES else ABSENT
             read = self.reads[key] = ReadRecord(path, kind, text, self.place(state, node), found.origin, kept)
         read.count += 1
+        self._mark(read, node)
         if node not in read.uses:
             read.uses.update(dict.fromkeys((node, *_assigned_loads(node, state.plan)), state.plan))
         return read
+
+    def _mark(self, read: ReadRecord, node) -> None:
+        """Remember how far the recording was: the equation that uses the value comes next."""
+        eqns = getattr(interpreter.trace, "eqns", None)
+        if eqns is not None:
+            mark = id(eqns), len(eqns)
+            self.marks.setdefault(node, []).append(mark)
+            read.marks.setdefault(node, []).append(mark)
 
     def _kind(self, found: Found, node) -> str:
         """The kind of the read, or "" where it is not told."""
@@ -297,6 +320,8 @@ class Watch:
             return "environment"
         if path.endswith(".get()"):
             return "context"
+        if value is ABSENT:
+            return "key"
         if path.startswith("len("):
             return "length"
         if isinstance(node, ast.Compare):
@@ -354,7 +379,7 @@ class Watch:
             function = self.values.attribute_of(base, target.attr) if base is not None else None
         else:
             function = self.values.find(target, state)
-        self._call_effects(state, node, base, function)
+        changed = self._call_effects(state, node, base, function)
         if function is not None:
             self._callee(state, node, function)
         if extended(node, state.plan.tree.parents):
@@ -363,7 +388,7 @@ class Watch:
         if found is not None:
             self.report(found, node, state)
         elif base is not None:
-            if kind_of(base.value) == "container":
+            if kind_of(base.value) == "container" and not changed:
                 self.report(base, target.value, state)
         elif measures(node) and node.args:
             self._read(state, node.args[0])
@@ -379,21 +404,23 @@ class Watch:
         elif is_a(value, type):
             self._know(vars(value).get("__init__"))
 
-    def _call_effects(self, state: FrameState, node: ast.Call, base, function) -> None:
+    def _call_effects(self, state: FrameState, node: ast.Call, base, function) -> bool:
+        """Keep the effect of a call, if it has one."""
         if dropped_update(node, state.plan.tree.parents.get(node)):
             target = self.values.find(node.func.value.value.value, state)
             if target is None or target.origin == "traced" or kind_of(target.value) == "array":
                 self.effect("lost update", self.text(state, node), state, node)
-            return
+            return False
         kind = effect_of_call(function, base, node)
         if kind is None:
             kind = changes_argument(function, node)
             if kind is None:
-                return
+                return False
             changed = self.values.find(node.args[0], state)
             if changed is None or changed.origin not in ("outside", "static", "argument"):
-                return
+                return False
         self.effect(kind, self.call_text(state, node), state, node)
+        return True
 
     def call_text(self, state: FrameState, node: ast.Call) -> str:
         text = self.text(state, node, 1000)

@@ -1,0 +1,230 @@
+"""From what was watched to the facts of an `Observation`: roles, equations, listings, what was not seen."""
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Sequence
+
+import numpy as np
+
+from calco.core import Array
+from calco.ir import Jaxpr, Literal
+from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
+from calco.tracing.observe_decisions import outcome_text
+from calco.tracing.observe_plan import NESTED, Plan, first_line
+from calco.tracing.observe_values import ABSENT, is_a, kind_of
+from calco.tracing.observe_watch import ReadRecord, Watch
+from calco.tracing.source import place_of
+
+_SHAPING = frozenset("zeros ones full empty reshape broadcast_to tile repeat arange linspace eye tri expand_dims iota "
+                     "split array_split swapaxes transpose pad resize logspace geomspace identity".split())
+_ALWAYS_UNSEEN = (
+    "library code and C extensions count as one step: what they read and do inside is not seen",
+    "other threads are not seen",
+    "attributes and items of unnamed intermediate results are not seen",
+)
+
+
+class Equations:
+    """The equations of a program by the syntax that recorded them, and by line."""
+
+    def __init__(self, watch: Watch, jaxpr: Jaxpr | None):
+        self.eqns = list(jaxpr.eqns) if jaxpr is not None else []
+        self.identity = id(jaxpr.eqns) if jaxpr is not None else 0
+        self.marks = watch.marks
+        self.by_node: dict[ast.AST, list[int]] = {}
+        self.by_line: dict[tuple[str, int], list[int]] = {}
+        for number, eqn in enumerate(self.eqns):
+            if eqn.code is None:
+                continue
+            place = place_of(eqn.code, eqn.lasti)
+            self.by_line.setdefault((place.file, place.line), []).append(number)
+            plan = watch.plans.get(id(eqn.code))
+            node = plan.expression(place.line, place.end_line, place.column, place.end_column) if plan else None
+            if node is not None:
+                self.by_node.setdefault(node, []).append(number)
+
+    def using(self, var) -> tuple[int, ...]:
+        return tuple(i for i, eqn in enumerate(self.eqns) if any(v is var for v in eqn.invars))
+
+    def around(self, node, plan: Plan) -> tuple[ast.AST | None, list[int]]:
+        """The innermost expression around `node` that recorded equations, and these."""
+        while node is not None:
+            found = self.by_node.get(node)
+            if found:
+                return node, found
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                break
+            node = plan.tree.parents.get(node)
+        return None, []
+
+    def after(self, marks: list, node, found: list[int]) -> list[int]:
+        """Of the equations `found`, those recorded after one of these reads at `node` and before the next read there."""
+        counts = [count for owner, count in marks if owner == self.identity]
+        if not counts:
+            return found
+        every = sorted({count for owner, count in self.marks.get(node, ()) if owner == self.identity})
+        chosen: list[int] = []
+        for count in dict.fromkeys(counts):
+            i = bisect.bisect_right(every, count)
+            last = every[i] if i < len(every) else len(self.eqns)
+            chosen.extend(found[bisect.bisect_left(found, count):bisect.bisect_left(found, last)])
+        return chosen
+
+
+def account(watch: Watch, how: str, jaxpr: Jaxpr | None, captures: Sequence) -> Observation:
+    """The facts of what `watch` has seen.
+
+    Parameters
+    ----------
+    watch : Watch
+    how : str
+    jaxpr : Jaxpr or None
+        The program that was recorded meanwhile.
+    captures : sequence of Capture or CapturedArray
+        In the order of its constvars.
+    """
+    equations = Equations(watch, jaxpr)
+    constants = _constants(jaxpr, captures)
+    tests = {record.test for record in watch.decisions.records.values()}
+    reads = tuple(_read(record, equations, constants, tests) for record in watch.reads.values())
+    effects = tuple(Effect(kind, what, place, count) for (kind, what, place), count in watch.effects.items())
+    return Observation(how, reads, effects, _decisions(watch), _listings(watch, equations), tuple(watch.shapes),
+                       _unseen(watch))
+
+
+def _constants(jaxpr: Jaxpr | None, captures: Sequence) -> dict[int, object]:
+    """The constvar of each captured object, by the identity of the object."""
+    found = {}
+    for i, capture in enumerate(captures):
+        var = getattr(capture, "var", None)
+        if var is None and jaxpr is not None and len(jaxpr.constvars) == len(captures):
+            var = jaxpr.constvars[i]
+        for held in (capture.value, capture.source):
+            if held is not None:
+                found[id(held)] = var
+    return found
+
+
+def _read(record: ReadRecord, equations: Equations, constants: dict, tests: set) -> Read:
+    value, roles, numbers = record.value, {}, set()
+    dtype = shape = None
+    nbytes = 0
+    if record.kind == "array":
+        dtype, shape = np.dtype(value.dtype).name, tuple(value.shape)
+        nbytes = value.aval.nbytes if isinstance(value, Array) else value.nbytes
+        if id(value) in constants:
+            roles["constvar"] = None
+            numbers.update(equations.using(constants[id(value)]))
+    for node, plan in record.uses.items():
+        if plan.tree is not None:
+            _use(record, node, plan, equations, roles, numbers)
+            if any(outer in tests for outer in _outward(node, plan)):
+                roles["decided a branch"] = None
+    if record.origin == "static":
+        roles["static"] = None
+    return Read(record.path, record.kind, record.summary, record.place, tuple(roles), dtype, shape, nbytes,
+                tuple(sorted(numbers)), record.count)
+
+
+def _use(record: ReadRecord, node, plan: Plan, equations: Equations, roles: dict, numbers: set) -> None:
+    """What one use of a value became."""
+    shaping = _shaping_call(node, plan)
+    if shaping and record.kind != "array":
+        roles["decided a shape"] = None
+    holder, found = equations.around(node, plan)
+    if holder is None or (record.kind == "array" and "constvar" in roles):
+        return
+    found = equations.after(record.marks.get(node, []), node, found)
+    literal = [i for i in found if any(is_a(v, Literal) for v in equations.eqns[i].invars)]
+    if kind_of(record.value) in ("number", "bool", "array"):
+        same = [i for i in literal if _is_literal(record.value, equations.eqns[i])]
+        if same or (literal and not isinstance(holder, ast.Call)):
+            roles["literal"] = None
+            numbers.update(same or literal)
+            return
+    if record.kind in ("array", "container", "object") or shaping:
+        return
+    if isinstance(holder, ast.Call):
+        roles["static"] = None
+        numbers.update(found)
+
+
+def _is_literal(value, eqn) -> bool:
+    if value is ABSENT or isinstance(value, Array) or getattr(value, "shape", ()) != ():
+        return False
+    for atom in eqn.invars:
+        if is_a(atom, Literal):
+            with np.errstate(all="ignore"):
+                try:
+                    same = atom.val == np.asarray(value).astype(atom.aval.dtype)
+                except (OverflowError, TypeError, ValueError):
+                    continue
+            if bool(same) or value != value:
+                return True
+    return False
+
+
+def _shaping_call(node, plan: Plan) -> bool:
+    """Whether the expression is part of an argument that gives a shape."""
+    inner = node
+    for outer in _outward(plan.tree.parents.get(node), plan):
+        if isinstance(outer, ast.stmt):
+            return False
+        if isinstance(outer, ast.Call) and inner is not outer.func:
+            name = getattr(outer.func, "attr", getattr(outer.func, "id", ""))
+            return name in _SHAPING
+        inner = outer
+    return False
+
+
+def _outward(node, plan: Plan):
+    while node is not None:
+        yield node
+        node = plan.tree.parents.get(node)
+
+
+# --- decisions and listings ------------------------------------------------------------------
+
+def _decisions(watch: Watch) -> tuple[Decision, ...]:
+    found = []
+    for record in watch.decisions.records.values():
+        count = len(record.turns) or sum(record.outcomes.values())
+        if count:
+            found.append(Decision(record.construct, record.condition, outcome_text(record), record.reason, record.place,
+                                  count, record.equations))
+    return tuple(sorted(found, key=lambda d: (d.place.file, d.place.line, d.place.column)))
+
+
+def _listings(watch: Watch, equations: Equations) -> tuple[Listing, ...]:
+    plans = {plan.node: plan for plan in watch.plans.values()
+             if plan.tree is not None and plan.code.co_name not in NESTED and not isinstance(plan.node, ast.Module)}
+    found = []
+    for node, plan in plans.items():
+        if any(outer in plans for outer in _outward(plan.tree.parents.get(node), plan)):
+            continue  # it is shown where it is defined
+        found.append(_listing(watch, plan, node, equations))
+    return tuple(sorted(found, key=lambda listing: (listing.file, listing.lines[0].number if listing.lines else 0)))
+
+
+def _listing(watch: Watch, plan: Plan, node, equations: Equations) -> Listing:
+    file = plan.code.co_filename
+    lines = []
+    numbers = range(first_line(node), node.end_lineno + 1)
+    for number in numbers:
+        text = plan.tree.lines[number - 1].rstrip("\n") if number <= len(plan.tree.lines) else ""
+        recorded = tuple(equations.by_line.get((file, number), ()))
+        lines.append(SourceLine(number, text, watch.lines.get((file, number), 0), recorded))
+    never = tuple(n for n in numbers if n in plan.lines and not watch.lines.get((file, n)))
+    return Listing(file, getattr(plan.code, "co_qualname", plan.code.co_name), tuple(lines), never)
+
+
+def _unseen(watch: Watch) -> tuple[str, ...]:
+    found = list(_ALWAYS_UNSEEN)
+    found.extend(f"not read, for that would run code: {text}" for text in watch.values.blocked)
+    for plan in watch.plans.values():
+        if plan.tree is None:
+            found.append(f"{plan.code.co_name} in {plan.code.co_filename} has no readable source: "
+                         "of it, only names of globals and closures are known")
+    found.extend(watch.uncounted)
+    return tuple(dict.fromkeys(found))
