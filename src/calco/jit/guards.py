@@ -76,7 +76,8 @@ class Walk:
     """
 
     def __init__(self, function, statics, codes, captured):
-        self.opaque: list[tuple[int, object]] = []  # values whose insides are not looked at
+        # Values whose insides are not looked at: another function may use the trace only if it has the same ones.
+        self.opaque: list[tuple[int, object]] = []
         self.captured = captured
         self.fetches: list[Fetch] = [Fetch(-1, "function", None)]
         self.guards: list[Guard] = []
@@ -122,6 +123,7 @@ class Walk:
     def _callable(self, node: int, f, path: str, root: bool = False) -> None:
         """Note a callable: what it closes over will be visited."""
         if id(f) in self._seen and not isinstance(f, types.MethodType):
+            self._identify(node, f)  # guarded already, but on another path
             return
         if isinstance(f, functools.partial):
             self._seen.add(id(f))
@@ -136,6 +138,7 @@ class Walk:
         elif isinstance(f, types.FunctionType):
             wrapped = getattr(f, "__wrapped__", None)
             if not is_user_code(f.__code__):
+                self._identify(node, f)  # the settings of a transform are in cells of its wrapper
                 if wrapped is not None:  # a jitted function, or one that the standard library decorated
                     self._callable(self._fetch(node, "attribute", "__wrapped__"), wrapped, path, root)
                 return
@@ -146,33 +149,43 @@ class Walk:
                 code = self._fetch(node, "attribute", "__code__")
                 self.guards.append(Guard(f"the code of {path}", code, "code", f.__code__))
         elif hasattr(f, "__wrapped__") and callable(f.__wrapped__):  # functools.cache
+            self._identify(node, f)
             self._callable(self._fetch(node, "attribute", "__wrapped__"), f.__wrapped__, path, root)
         elif root:
             self._visit(node, f, "self", 1)
             call = getattr(type(f), "__call__", None)
             if isinstance(call, types.FunctionType):
                 self._callable(self._fetch(node, "type attribute", "__call__"), call, path, root=True)
+        else:
+            self._identify(node, f)
 
     def _roots(self, node: int, f: types.FunctionType, label: str) -> None:
         facts = scan(f.__code__)
         of = f" of {label}" if label else ""
         for name in dict.fromkeys(c.root for c in facts.chains if c.kind == "global"):
             value = f.__globals__.get(name, MISSING)
-            if value is MISSING or name in facts.stored_globals:
+            if value is MISSING:
                 continue
             child = self._fetch(-1, "global", (f.__globals__, name))
+            if name in facts.stored_globals:
+                self._identify(child, value)
+                continue
             if isinstance(value, types.ModuleType):
                 self._module(child, value, name, [c for c in facts.chains if c.kind == "global" and c.root == name])
             else:
                 self._visit(child, value, f"global {name}", 1, ("global", name) in facts.mutated)
         for i, name in enumerate(f.__code__.co_freevars):
-            if name in facts.stored_cells or not any(c.root == name for c in facts.chains if c.kind == "closure"):
+            if not any(c.root == name for c in facts.chains if c.kind == "closure"):
                 continue
             try:
                 value = f.__closure__[i].cell_contents
             except ValueError:  # the cell is empty
                 continue
-            self._visit(self._fetch(node, "cell", i), value, f"closure {name}{of}", 1,
+            child = self._fetch(node, "cell", i)
+            if name in facts.stored_cells:
+                self._identify(child, value)
+                continue
+            self._visit(child, value, f"closure {name}{of}", 1,
                         ("closure", name) in facts.mutated)
         for holder in ("__defaults__", "__kwdefaults__"):
             values = getattr(f, holder)
@@ -214,18 +227,20 @@ class Walk:
         elif isinstance(value, Array):
             if id(value) in self.captured:
                 self.guards.append(Guard(path, node, "device", weakref.ref(value), value.nbytes))
+            else:
+                self._identify(node, value)  # its value may be a literal, and its shape a decision
         elif isinstance(value, np.ndarray):
             if value.dtype != object:
                 self.guards.append(Guard(path, node, "array", weakref.ref(value), value.nbytes))
         elif id(value) in self._seen:
-            return
+            self._identify(node, value)
         elif depth > _LIMIT_DEPTH or len(self.fetches) > _LIMIT_NODES:
             self.unguarded.append(path)
         elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)) or (
                 hasattr(value, "__wrapped__") and callable(value)):
             self._callable(node, value, path.removeprefix("global ").removeprefix("closure "))
         elif mutated:
-            return
+            self._identify(node, value)
         else:
             self._seen.add(id(value))
             self._composite(node, value, path, depth)
@@ -254,7 +269,10 @@ class Walk:
         elif isinstance(value, (types.SimpleNamespace, threading.local)) or not _library_type(type(value)):
             self._object(node, value, path, depth)
         else:
-            self.opaque.append((node, _reference(value)))
+            self._identify(node, value)
+
+    def _identify(self, node: int, value) -> None:
+        self.opaque.append((node, _reference(value)))
 
     def _container(self, node: int, path: str, snapshot) -> None:
         if snapshot is MISSING:
@@ -293,6 +311,9 @@ class Walk:
             return
         wanted = self._attributes - self._stored
         own = getattr(value, "__dict__", {})
+        slots = {n for c in cls.__mro__ for n, m in vars(c).items() if isinstance(m, types.MemberDescriptorType)}
+        if (own.keys() | slots) - wanted:  # a library may read them: the leaves of a pytree
+            self._identify(node, value)
         for name in own.keys() & wanted:
             self._visit(self._fetch(node, "attribute", name), own[name], f"{path}.{name}", depth + 1)
         self._class_attributes(node, value, cls.__mro__, path, depth, skip=own)
