@@ -215,7 +215,7 @@ _KEYS = (
 )
 HELP = ('<dialog id="help" aria-labelledby="keys"><h2 id="keys">Keys</h2><dl>' + "".join(
     f"<dt>{' '.join(f'<kbd>{key}</kbd>' for key in keys)}</dt><dd>{words}</dd>" for keys, words in _KEYS)
-    + '</dl><form method="dialog"><p><button autofocus>Close</button></p></form></dialog>')
+    + '</dl><form method="dialog"><p><button>Close</button></p></form></dialog>')
 
 
 # --- notebooks --------------------------------------------------------------------------------------
