@@ -256,6 +256,24 @@ def test_fragments_say_what_the_account_says():
     assert all(primitive in program for primitive, _ in small().equations)
 
 
+def test_notebooks_show_programs_as_html():
+    closed = calco.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
+    assert closed._repr_html_() == jaxpr_html(closed)
+    account = small()
+    assert account._repr_html_() == fragment(account)
+
+
+def test_a_long_program_is_cut_in_notebooks():
+    def long(x):
+        for _ in range(1100):
+            x = -x
+        return x
+
+    text = jaxpr_html(calco.make_jaxpr(long)(1.0))
+    assert text.count(">neg<") == 1001  # and the word of the group
+    assert "and 100 equations more" in text
+
+
 # --- the parts ----------------------------------------------------------------------------------
 
 def test_folds_cover_every_sequence_once():

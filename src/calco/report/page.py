@@ -21,6 +21,8 @@ from calco.report.tables import count_text, size_text
 _ITERATIONS = re.compile(r"(\d[\d,]*) iteration")
 _ROOT = re.compile(r"\w*")
 _SIGNATURE = 16
+# A notebook is saved with what its cells show.
+_NOTEBOOK_ROWS = 1000
 
 
 def page(account) -> str:
@@ -263,7 +265,10 @@ def jaxpr_html(closed: ClosedJaxpr) -> str:
 
 def jaxpr_rows(closed: ClosedJaxpr) -> str:
     places = Places()
-    return f'<div class="calco-rows">{plain(RowPage(places, "equation").page(jaxpr_bodies(closed, places)))}</div>'
+    bodies = [body._replace(rows=body.rows[:_NOTEBOOK_ROWS]) for body in jaxpr_bodies(closed, places)]
+    left_out = len(closed.eqns) - _NOTEBOOK_ROWS
+    more = f"<p>and {count_text(left_out, 'equation')} more</p>" if left_out > 0 else ""
+    return f'<div class="calco-rows">{plain(RowPage(places, "equation").page(bodies))}</div>{more}'
 
 
 _PAGE_ONLY = re.compile(r' (?:id|data-[a-z]+|tabindex|role|style)="[^"]*"')
