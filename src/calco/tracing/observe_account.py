@@ -199,24 +199,33 @@ def _decisions(watch: Watch) -> tuple[Decision, ...]:
 def _listings(watch: Watch, equations: Equations) -> tuple[Listing, ...]:
     plans = {plan.node: plan for plan in watch.plans.values()
              if plan.tree is not None and plan.code.co_name not in NESTED and not isinstance(plan.node, ast.Module)}
-    found = []
+    found: dict[tuple, Listing] = {}
     for node, plan in plans.items():
         if any(outer in plans for outer in _outward(plan.tree.parents.get(node), plan)):
             continue  # it is shown where it is defined
-        found.append(_listing(watch, plan, node, equations))
-    return tuple(sorted(found, key=lambda listing: (listing.file, listing.lines[0].number if listing.lines else 0)))
+        listing = _listing(watch, plan, node, equations)
+        found.setdefault((listing.file, listing.function, listing.lines[0].number), listing)  # lambdas of one line
+    return tuple(found[key] for key in sorted(found, key=lambda key: (key[0], key[2])))
 
 
 def _listing(watch: Watch, plan: Plan, node, equations: Equations) -> Listing:
     file = plan.code.co_filename
     lines = []
     numbers = range(first_line(node), node.end_lineno + 1)
+    heads = plan.loop_lines
+    runs = {n: _runs(watch.lines.get((file, n), {}), n in heads) for n in numbers}
+    runs[node.lineno] = runs[node.lineno] or watch.calls[id(plan.code)]
     for number in numbers:
         text = plan.tree.lines[number - 1].rstrip("\n") if number <= len(plan.tree.lines) else ""
         recorded = tuple(equations.by_line.get((file, number), ()))
-        lines.append(SourceLine(number, text, watch.lines.get((file, number), 0), recorded))
-    never = tuple(n for n in numbers if n in plan.lines and not watch.lines.get((file, n)))
+        lines.append(SourceLine(number, text, runs[number], recorded))
+    never = tuple(n for n in numbers if n in plan.lines and not runs[n])
     return Listing(file, getattr(plan.code, "co_qualname", plan.code.co_name), tuple(lines), never)
+
+
+def _runs(visits: dict[int, int], loops: bool) -> int:
+    """How often a line ran. A long expression comes back to its lines, at other instructions: that counts once."""
+    return sum(visits.values()) if loops else max(visits.values(), default=0)
 
 
 def _unseen(watch: Watch) -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import ast
+import enum
 from collections import Counter
 
 from calco.tracing.observe_plan import Jump, extended, source_text
-from calco.tracing.observe_values import ABSENT, kind_of, summary
+from calco.tracing.observe_values import ABSENT, is_a, kind_of, summary
 from calco.tracing.source import Place
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -170,6 +171,8 @@ class Decisions:
 
     def _part(self, state, node, parents) -> str:
         values = self.watch.values
+        if isinstance(getattr(node, "ctx", None), ast.Store):
+            return ""
         if isinstance(node, ast.Compare):
             single = len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn))
             found = self.watch.membership(node, state) if single else None
@@ -177,6 +180,10 @@ class Decisions:
             return ""
         else:
             found = values.find(node, state)
+            if found is None and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                found = values.find(node.func.value, state)  # ``table.items()``
+                if found is not None and kind_of(found.value) != "container":
+                    return ""
         if found is None or found.origin in ("traced", "library", "argument") or found.value is ABSENT:
             return ""
         kind = kind_of(found.value)
@@ -184,6 +191,9 @@ class Decisions:
             return f"{found.path} = {summary(found.value)}"
         if kind in ("function", "array"):
             return ""
+        if is_a(found.value, enum.Enum) and isinstance(node, ast.Attribute) and found.path.endswith(
+                f"{type(found.value).__name__}.{node.attr}"):
+            return ""  # a constant of the source
         if found.origin == "inside":
             shown = isinstance(node, ast.Name) and kind in ("number", "string", "bool", "None")
             return f"{found.path} = {summary(found.value)}" if shown else ""

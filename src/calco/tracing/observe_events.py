@@ -33,7 +33,7 @@ class Users:
         return known and not (file == "<string>" and _written(code))
 
     def _of_file(self, file: str) -> bool:
-        if file.startswith(_PACKAGE) or file.startswith("<frozen "):
+        if file.startswith((_PACKAGE, "<frozen ", "<calco ")):
             return False
         if file.startswith(_GENERATED):
             return self.include_library

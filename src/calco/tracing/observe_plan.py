@@ -79,6 +79,8 @@ class Plan:
         outer = getattr(code, "co_qualname", code.co_name).split(".<locals>")
         self.closure_owner = outer[-2].rpartition(".")[2] if len(outer) > 1 else ""
         self.lines = frozenset(_lines_of(code, instructions))
+        loops = (ast.For, ast.AsyncFor, ast.While)
+        self.loop_lines = frozenset(n.lineno for n in ast.walk(self.node) if isinstance(n, loops)) if self.node else ()
         self.steps = _steps(self, instructions)
 
     def _definition(self, instructions) -> ast.AST | None:
@@ -320,12 +322,19 @@ class _Finder:
     def _call(self, k: int) -> ast.Call | None:
         node = self.span(k)
         if isinstance(node, ast.Call):
-            return node
+            return None if self._leaves_with(k) else node
         node, p = self.end(k, ast.Call), self.instructions[k].positions
         if node is None or not isinstance(node.func, ast.Attribute):
             return None
         starts = node.func.end_lineno, node.func.end_col_offset - len(node.func.attr.encode())
         return node if (p.lineno, p.col_offset) == starts else None
+
+    def _leaves_with(self, k: int) -> bool:
+        """Whether the call is that of ``__exit__(None, None, None)``, which Python 3.12 and later give the span of
+        the expression of the `with`."""
+        before = self.instructions[max(k - 3, 0):k]
+        return len(before) == 3 and all(i.opname == "LOAD_CONST" and i.argval is None and
+                                        i.positions == self.instructions[k].positions for i in before)
 
     def _read(self, node):
         """A read is told at the last step of the longest chain that is known: ``self.layers[3].bias``."""

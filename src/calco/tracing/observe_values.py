@@ -10,6 +10,7 @@ import functools
 import json
 import operator
 import os
+import sys
 import threading
 import types
 from typing import NamedTuple
@@ -28,7 +29,6 @@ CONTAINER = (list, tuple, dict, set, frozenset, collections.deque, bytearray, ar
              range)
 SHAPE_ATTRIBUTES = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes"))
 _SEQUENCES = (list, tuple, collections.deque, str, bytes, bytearray, array.array, range)
-_MODULE_GETATTR = types.ModuleType.__getattribute__
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
            ast.Mod: operator.mod}
 _DEPTH, _CHILDREN = 3, 2000
@@ -198,7 +198,14 @@ class Evaluator:
     def _classified(self, value, path: str, origin: str = "inside") -> Found:
         if is_a(value, Tracer):
             return Found(value, path, "traced")
-        return self.registry.find(value) or Found(value, path, origin)
+        known = self.registry.find(value)
+        if known is None and is_a(value, type) and not self.library_class(value):
+            return Found(value, path, "outside")  # `cls`
+        return known or Found(value, path, origin)
+
+    def library_class(self, cls: type) -> bool:
+        module = sys.modules.get(cls.__module__)
+        return module is None or self.library_module(module)
 
     def _constant(self, node, state) -> Found:
         return Found(node.value, repr(node.value), "inside")
@@ -426,13 +433,11 @@ def static_attribute(owner, name: str) -> tuple[object, str]:
     getter = kind.__getattribute__
     if issubclass(kind, threading.local) and getter is threading.local.__getattribute__:
         fields = getter(owner, "__dict__")
-    elif getter is object.__getattribute__ or getter in (_MODULE_GETATTR, functools.partial.__getattribute__):
+    elif _plain_getter(kind):
         try:
             fields = object.__getattribute__(owner, "__dict__")
         except AttributeError:
             fields = {}
-    elif kind.__module__ in ("builtins", "collections", "_contextvars"):
-        fields = {}
     else:
         return ABSENT, "__getattribute__ of its class"
     member = _in_classes(kind, name)
@@ -450,6 +455,14 @@ def static_attribute(owner, name: str) -> tuple[object, str]:
     if member is ABSENT:
         return ABSENT, "__getattr__ of its class" if _in_classes(kind, "__getattr__") is not ABSENT else ""
     return _unbound(member)
+
+
+def _plain_getter(kind: type) -> bool:
+    """Whether attributes of `kind` are looked up as Python does by default."""
+    for cls in kind.__mro__:
+        if "__getattribute__" in vars(cls):
+            return cls is not super and cls.__module__ in ("builtins", "types", "collections", "functools")
+    return False
 
 
 def _unbound(member) -> tuple[object, str]:

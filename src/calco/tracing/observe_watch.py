@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import gc
 import sys
+import threading
 import types
 from collections import Counter
 
@@ -76,7 +78,8 @@ class Watch:
         self.reads: dict[tuple, ReadRecord] = {}
         self.effects: Counter = Counter()
         self.shapes: dict[tuple[str, Place], None] = {}
-        self.lines: dict[tuple[str, int], int] = {}
+        self.lines: dict[tuple[str, int], dict[int, int]] = {}  # by the instruction that each visit began at
+        self.calls: Counter = Counter()
         self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
         self.made_inside: dict[int, set[str]] = {}
         self.functions: dict[int, types.FunctionType] = {}
@@ -140,6 +143,7 @@ class Watch:
             self.plans[id(code)] = plan
             for inner in _inner_codes(code):
                 self.made_inside.setdefault(id(inner), set()).update(code.co_cellvars)
+        self.calls[id(code)] += 1
         outer = frame.f_back
         while outer is not None and id(outer) not in self.frames:
             outer = outer.f_back
@@ -169,8 +173,8 @@ class Watch:
         line, liner = step.line, state.liner
         if line and line != liner.last_line:
             liner.last_line = line
-            key = state.code.co_filename, line
-            self.lines[key] = self.lines.get(key, 0) + 1
+            visits = self.lines.setdefault((state.code.co_filename, line), {})
+            visits[offset] = visits.get(offset, 0) + 1
             if state.loops:
                 self.decisions.leave_loops(state, line)
         for name, node in step.actions:
@@ -188,7 +192,7 @@ class Watch:
         if caller is None or value is ABSENT or caller.frame is not frame.f_back:
             return
         known = self.registry.find(value)
-        if known is None and isinstance(value, Tracer):
+        if known is None and is_a(value, Tracer):
             known = Found(value, "the result", "traced")
         span = self.span_at(caller)
         if span is not None and known is not None:
@@ -219,18 +223,20 @@ class Watch:
         defaults = self._defaults(state) if state.plan.node is not None else {}
         for name in names:
             value = scope.get(name, ABSENT)
-            if value is ABSENT or isinstance(value, Tracer):
+            if value is ABSENT or is_a(value, Tracer):
                 continue
             if name in defaults and defaults[name][0] is value:
                 path = f"default {name} of {code.co_name}"
                 self._give(state, name, Found(value, path, "outside"), defaults[name][1])
             elif state.parent is None:
                 self._root_parameter(state, name, value)
+            elif not is_a(value, IMMEDIATE) and self._is_bound(value):
+                self.registry.add(value, name, "outside")
 
     def _root_parameter(self, state: FrameState, name: str, value) -> None:
         if self.keywords.get(name, ABSENT) is value:
             self._give(state, name, Found(value, f"argument of partial {name}", "outside"), state.plan.node)
-        elif any(value is b for b in self.bound):
+        elif self._is_bound(value):
             bound = name == "self" or not is_a(value, IMMEDIATE)
             path = name if bound else f"argument of partial {name}"
             self._give(state, name, Found(value, path, "outside"), None if bound else state.plan.node)
@@ -238,6 +244,10 @@ class Watch:
             state.given[name] = Found(value, name, "static")
         else:
             self.registry.add(value, name, "argument" if _holds_tracers(value) else "static")
+
+    def _is_bound(self, value) -> bool:
+        """Whether the observed function is a method of `value`, or a `partial` of it."""
+        return any(value is b for b in self.bound)
 
     def _give(self, state: FrameState, name: str, found: Found, node) -> None:
         """A parameter has a value from outside: that is a read if the function uses it."""
@@ -290,6 +300,8 @@ class Watch:
         if found.origin == "shape":
             self.shapes.setdefault((clip(f"{path} = {shape_text(value)}"), self.place(state, node)))
             return None
+        if is_a(value, enum.Enum) and path.endswith(f"{type(value).__name__}.{vars(value).get('_name_')}"):
+            return None  # a member named in the source is a constant of it
         kind = self._kind(found, node)
         if not kind or (found.origin == "argument" and kind not in _VALUES):
             return None
@@ -382,6 +394,8 @@ class Watch:
         changed = self._call_effects(state, node, base, function)
         if function is not None:
             self._callee(state, node, function)
+        if base is not None and is_a(base.value, threading.Thread) and target.attr == "start":
+            self.uncounted[f"what ran in the thread started at {self.place(state, node)}"] = None
         if extended(node, state.plan.tree.parents):
             return
         found = self.values.find(node, state)
@@ -399,6 +413,8 @@ class Watch:
             for name, argument in (*((f"[{i}]", a) for i, a in enumerate(value.args)), *value.keywords.items()):
                 self.report(Found(argument, f"argument of partial {name}", "outside"), node, state)
                 self.registry.add(argument, f"argument of partial {name}", "outside")
+        if is_a(value, types.MethodType) and function.origin == "outside" and not self._is_bound(value.__self__):
+            self.registry.add(value.__self__, f"{function.path}.__self__", "outside")
         if is_a(value, (types.FunctionType, types.MethodType, functools.partial)):
             self._know(value)
         elif is_a(value, type):
@@ -501,7 +517,7 @@ def _inner_codes(code):
 
 def _holds_tracers(value, depth: int = 4) -> bool:
     """Whether traced values lie in the containers and plain attributes of `value`."""
-    if isinstance(value, Tracer):
+    if is_a(value, Tracer):
         return True
     if depth == 0 or is_a(value, IMMEDIATE):
         return False
@@ -528,7 +544,10 @@ def _assigned_loads(node, plan: Plan) -> list:
     if plan.tree is None:
         return []
     parent = plan.tree.parents.get(node)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-        scope = plan.enclosing()
-        return _loads_of(scope, parent.targets[0].id) if scope is not None else []
-    return []
+    target = None
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        target = parent.targets[0]
+    elif isinstance(parent, ast.NamedExpr):
+        target = parent.target
+    scope = plan.enclosing() if isinstance(target, ast.Name) else None
+    return _loads_of(scope, target.id) if scope is not None else []
