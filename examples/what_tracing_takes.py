@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+import warnings
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def module_text(function, *args) -> str:
 def captured_arrays_are_frozen() -> None:
     title(1, "Captured arrays are frozen",
           "An array that the function uses and that is not an argument is copied when tracing meets it. Every later "
-          "call with that signature uses the copy. It is a constvar of the jaxpr and a hidden argument of the "
+          "call with that signature uses the copy, and a StaleCaptureWarning says so when the value has changed. It is a constvar of the jaxpr and a hidden argument of the "
           "program: never text. A number becomes a literal.")
     weights = np.array([1.0, 10.0, 100.0], np.float32)
     scale = 2.0
@@ -54,8 +55,12 @@ def captured_arrays_are_frozen() -> None:
     before = float(total(x))
     weights[:] = 0
     scale = -1.0
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        after = float(total(x))
     show("output", f"first call:                          {before}\n"
-                   f"after weights[:] = 0, scale = -1.0:  {float(total(x))}")
+                   f"after weights[:] = 0, scale = -1.0:  {after}")
+    show("warnings: the first line of each", "\n".join(str(w.message).splitlines()[0] for w in told))
     record, = calco.last_traces(total)
     show("jaxpr: `a` is the copy of weights (used twice, captured once), 2.0 is scale", record.jaxpr)
     capture, = record.captures

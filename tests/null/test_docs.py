@@ -10,11 +10,13 @@ import contextlib
 import io
 import linecache
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 
 import calco
+from calco import StaleCaptureWarning
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md"]
@@ -42,13 +44,15 @@ def blocks(document: str) -> list[Block]:
 
 
 def run(code: str, scope: dict, default: str) -> str:
-    """What `code` prints. Its lines can be looked up, as those of a file."""
+    """What `code` prints, warnings about stale captures included. Its lines can be looked up, as those of a file."""
     named = re.match(r"# ([\w/]+\.py)\n", code)
     name = named.group(1) if named else default
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     raises = re.search(r"# raises (\w+)\n\Z", code)
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("always", StaleCaptureWarning)
+        warnings.showwarning = lambda *args: print(warnings.formatwarning(*args[:4]), end="")
         if raises is None:
             exec(compile(code, name, "exec"), scope)
         else:

@@ -43,6 +43,8 @@ def test_what_tracing_takes(tmp_path):
     printed = run("what_tracing_takes.py", folder=tmp_path)
     assert re.findall(r"^(\d)\. ", printed, re.MULTILINE) == list("12345")
     for fact in ("first call:                          322.0", "after weights[:] = 0, scale = -1.0:  322.0",
+                 "total was traced with closure scale = 2.0; it is -1.0 now",
+                 "closure weights = ",
                  "log = ['traced']", "half(2.5)                     known", "TracerBoolConversionError: `if` needs",
                  '"stablehlo.case"', "root(4.0) = 2.0, root(-4.0) = 0.0, traces: 1",
                  "cond of 2 branches became a select of 3 rows"):

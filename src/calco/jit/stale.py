@@ -90,7 +90,7 @@ def _new(guard, now) -> str:
     if now is MISSING:
         return "gone"
     if isinstance(now, ArrayContents):
-        return f"changed in place, to {_short(now.array())}"
+        return f"{_short(now.array())} (changed in place)"
     return _short(now)
 
 
