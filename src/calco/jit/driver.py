@@ -35,7 +35,7 @@ from calco.jit.stale import (
     warn,
 )
 from calco.ops.structure import PYTHON_NUMBERS
-from calco.tracing import enclosing, replay, stage
+from calco.tracing import enclosing, recorder, replay, so_far, stage
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, check_callable, function_name
 
@@ -253,36 +253,52 @@ class Jit:
                             "values must not change; make a new one for each value.")
 
     def _trace(self, treedef, avals, statics, now) -> Traced:
-        out_tree = []
+        out_tree, cut_off = [], []
 
         def flat(*leaves):
             args, kwargs = self.arguments.join(*trees.unflatten(treedef, leaves), statics)
-            outs, tree = trees.flatten(self.function(*args, **kwargs))
-            check_arrays("jit", f"the output{{}} of {self.name}", trees.path_strings(tree), outs)
+            try:
+                outs, tree = trees.flatten(self.function(*args, **kwargs))
+                check_arrays("jit", f"the output{{}} of {self.name}", trees.path_strings(tree), outs)
+            except Exception:
+                if _afresh.known is not None:  # an account tells how far it came
+                    cut_off.append(so_far(recorder()))
+                raise
             out_tree.append(tree)
             return outs
 
         debug = DebugInfo(self.name, self.arguments.leaf_names(treedef))
         with Listener.current() as listener:
             start = perf_counter()
-            staged = stage(flat, avals, debug)
+            try:
+                staged = stage(flat, avals, debug)
+            except Exception as error:
+                if cut_off:
+                    error.__calco_record__ = self._record(cut_off[0], debug.arg_names, avals, statics, now, listener)
+                raise
             seconds = perf_counter() - start
-        closed = staged.closed
-        code = getattr(self.function, "__code__", None)
-        record = TraceRecord(
-            function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
-            names=debug.arg_names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics),
-            options=now, jaxpr=closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
-            selected=tuple(staged.selected), printed=tuple(listener.heard))
+        record = self._record(staged, debug.arg_names, avals, statics, now, listener)
+        closed = record.jaxpr
         record.seconds["trace"] = seconds
         return Traced(jaxpr=closed, fun_name=self.name, in_tree=treedef, out_tree=out_tree[0],
                       arguments=self.arguments, keep_unused=self.keep_unused, record=record,
                       cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options)
 
+    def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
+        code = getattr(self.function, "__code__", None)
+        return TraceRecord(
+            function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
+            names=names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics), options=now,
+            jaxpr=staged.closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
+            selected=tuple(staged.selected), printed=tuple(listener.heard))
+
     # --- stages and facts
 
     def trace_afresh(self, args, kwargs) -> Traced:
-        """A trace for which all Python runs again, that of nested jitted functions too; no cache will know it."""
+        """A trace for which all Python runs again, that of nested jitted functions too; no cache will know it.
+
+        What the function raises has the record of what it did before as ``__calco_record__``.
+        """
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
         before, _afresh.known = _afresh.known, {}

@@ -45,9 +45,13 @@ class CapturedArray:
     @property
     def name(self) -> str | None:
         """How the function reaches the array (``global W``, ``closure scale``), as far as it can be told."""
+        return self.name_of_operand(self._operand)
+
+    def name_of_operand(self, operand: int) -> str | None:
+        """The same, where it is known better which operand of the source line the array is."""
         source = self._source()
         found = find_name(self._function, source) if source is not None else None
-        return found or expression_at(self._code, self._lasti, self._operand)
+        return found or expression_at(self._code, self._lasti, operand)
 
     @property
     def location(self) -> tuple:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -44,13 +44,10 @@ class Failure(NamedTuple):
     message : str
     place : Place or None
         The innermost line of user code that it went through.
-    equations : int or None
-        How many equations had been recorded, if known.
     """
     type: str
     message: str
     place: Place | None
-    equations: int | None = None
 
 
 class Unreached(NamedTuple):
@@ -78,8 +75,8 @@ class Account:
         Name and value of each static argument.
     options : dict
         The settings that are not at their default.
-    record : TraceRecord or None
-        What `jit` keeps of a trace; None if the function raised.
+    record : TraceRecord
+        What `jit` keeps of a trace; if the function raised, what it had recorded before.
     observation : Observation or None
         What was seen while the function ran; None for a trace that was not observed.
     error : Failure or None
@@ -104,11 +101,11 @@ class Account:
     [('global W', 'float32', (3,))]
     """
     function: str
-    place: str = ""
-    arguments: tuple[tuple[str, ShapedArray], ...] = ()
-    statics: tuple[tuple[str, object], ...] = ()
-    options: dict = field(default_factory=dict)
-    record: TraceRecord | None = None
+    place: str
+    arguments: tuple[tuple[str, ShapedArray], ...]
+    statics: tuple[tuple[str, object], ...]
+    options: dict
+    record: TraceRecord
     observation: Observation | None = None
     error: Failure | None = None
     retraces: tuple = ()
@@ -121,14 +118,14 @@ class Account:
     # --- facts
 
     @property
-    def jaxpr(self) -> ClosedJaxpr | None:
-        """The recorded program."""
-        return self.record.jaxpr if self.record is not None else None
+    def jaxpr(self) -> ClosedJaxpr:
+        """The recorded program; if the function raised, as far as it came, without results."""
+        return self.record.jaxpr
 
     @property
     def equations(self) -> list[tuple[str, Place | None]]:
         """Primitive and source place of each equation."""
-        return self.record.equations() if self.record is not None else []
+        return self.record.equations()
 
     @property
     def stablehlo(self) -> str | None:
@@ -142,7 +139,7 @@ class Account:
         """What ran while tracing, and only then."""
         if self.observation is not None:
             return self.observation.effects
-        return printed_effects(self.record.printed) if self.record is not None else ()
+        return printed_effects(self.record.printed)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -173,7 +170,7 @@ class Account:
     @property
     def selected(self) -> tuple[SelectedBranch, ...]:
         """Conditionals of which every branch runs, because the predicate is mapped over."""
-        return self.record.selected if self.record is not None else ()
+        return self.record.selected
 
     @property
     def arrays(self) -> tuple[Read, ...]:
@@ -193,12 +190,12 @@ class Account:
     @property
     def seconds(self) -> dict[str, float]:
         """What each stage took: ``trace``, ``lower``, ``compile``, and ``run`` under ``calco run``."""
-        return dict(self.record.seconds) if self.record is not None else {}
+        return dict(self.record.seconds)
 
     @property
     def calls(self) -> int:
         """How often the compiled program ran."""
-        return self.record.calls if self.record is not None else 0
+        return self.record.calls
 
     # --- forms
 
@@ -244,7 +241,8 @@ class Account:
 # --- making one --------------------------------------------------------------------------------
 
 def account_of(record: TraceRecord, *, traced: Traced | None = None, observation: Observation | None = None,
-               retraces: tuple = (), stale: tuple = (), warn_bytes: int = WARN_BYTES) -> Account:
+               retraces: tuple = (), stale: tuple = (), warn_bytes: int = WARN_BYTES,
+               error: Failure | None = None) -> Account:
     """The account of a trace that `jit` has recorded.
 
     Parameters
@@ -258,13 +256,16 @@ def account_of(record: TraceRecord, *, traced: Traced | None = None, observation
         See `Account`.
     warn_bytes : int
         The size above which a captured array is pointed out.
+    error : Failure, optional
+        What the function raised; then `record` tells what it had done before.
     """
     reads = observation.reads if observation is not None else ()
     return Account(
         function=record.function, place=record.place, arguments=record.arguments, statics=record.statics,
         options=changed_options(record.options), record=record, observation=observation, retraces=retraces,
-        stale=stale, warn_bytes=warn_bytes, traced=traced,
-        captures=merged(reads, record.captures, record.jaxpr), unused=unused_arguments(record))
+        stale=stale, warn_bytes=warn_bytes, traced=traced, error=error,
+        captures=merged(reads, record.captures, record.jaxpr),
+        unused=unused_arguments(record) if error is None else ())
 
 
 def accounts_of(this: Jit) -> tuple[Account, ...]:
@@ -322,39 +323,49 @@ def merged(reads: Sequence[Read], captured: Sequence[CapturedArray], closed: Clo
     rows = list(reads)
     uses = uses_of(closed)
     for capture, var in zip(captured, closed.jaxpr.constvars):
-        own = capture_read(capture, uses.get(id(var), ()))
+        own = capture_read(capture, var, closed, uses.get(id(var), ()))
         i = _same_read(rows, own)
         if i is None:
             rows.append(own)
         else:
             known = rows[i]
-            rows[i] = known._replace(
-                kind="array", roles=tuple(dict.fromkeys((*known.roles, "constvar"))), dtype=own.dtype, shape=own.shape,
-                nbytes=own.nbytes, equations=known.equations or own.equations, place=known.place or own.place)
+            rows[i] = known._replace(nbytes=own.nbytes, place=known.place or own.place)
     rows.sort(key=lambda read: (-read.nbytes, "constvar" not in read.roles))
     return tuple(rows)
 
 
 def _same_read(rows: list[Read], own: Read) -> int | None:
-    """The row for the array that `own` is: the same path, or the same line and type."""
+    """The row for the array that `own` is. Two arrays of one path are told apart by the equations that use them."""
     for i, row in enumerate(rows):
-        if row.path == own.path and row.kind in ("array", "object"):
-            return i
-    for i, row in enumerate(rows):
-        same_type = (row.dtype, row.shape) == (own.dtype, own.shape)
-        if same_type and row.kind == "array" and row.place is not None and own.place is not None and (
-                (row.place.file, row.place.line) == (own.place.file, own.place.line)) and (
-                "constvar" not in row.roles or not row.equations):
+        same = (row.dtype, row.shape, row.equations) == (own.dtype, own.shape, own.equations)
+        if same and "constvar" in row.roles and (own.equations or row.path == own.path):
             return i
     return None
 
 
-def capture_read(capture: CapturedArray, equations: tuple[int, ...] = ()) -> Read:
+def capture_read(capture: CapturedArray, var, closed: ClosedJaxpr, equations: tuple[int, ...] = ()) -> Read:
     """A captured array as the observer would have told it."""
-    aval = capture.aval
-    return Read(path=capture.name or "an unnamed array", kind="array", value=summary(capture.value),
+    aval, name = capture.aval, capture.name
+    if equations and capture.location == (closed.eqns[equations[0]].code, closed.eqns[equations[0]].lasti):
+        operand = operand_of(var, closed, equations[0])
+        name = name if operand is None else capture.name_of_operand(operand)
+    return Read(path=name or "an unnamed array", kind="array", value=summary(capture.value),
                 place=capture.place, roles=("constvar",), dtype=aval.dtype.name, shape=aval.shape,
                 nbytes=capture.nbytes, equations=equations, count=max(len(equations), 1))
+
+
+def operand_of(var, closed: ClosedJaxpr, start: int) -> int | None:
+    """Which operand of an operation of its source line an array is, once it has been broadcast or converted."""
+    first = closed.eqns[start]
+    for eqn in closed.eqns[start:]:
+        if (eqn.code, eqn.lasti) != (first.code, first.lasti):
+            return None
+        operands = [i for i, v in enumerate(eqn.invars) if v is var]
+        if operands and len(eqn.invars) > 1:
+            return operands[0]
+        if operands:
+            var = eqn.outvars[0]
+    return None
 
 
 def uses_of(closed: ClosedJaxpr) -> dict[int, tuple[int, ...]]:

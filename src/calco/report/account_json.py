@@ -36,7 +36,7 @@ def account_dict(account) -> dict:
                       "place": place_dict(s.place)} for s in account.selected],
         "unused": list(account.unused),
         "equations": [{"primitive": primitive, "place": place_dict(place)} for primitive, place in account.equations],
-        "jaxpr": str(account.jaxpr) if account.jaxpr is not None else None,
+        "jaxpr": str(account.jaxpr),
         "sources": [listing_dict(listing) for listing in account.listings],
         "observed_with": observation.how if observation is not None else None,
         "unseen": list(observation.unseen) if observation is not None else [],
@@ -88,5 +88,4 @@ def listing_dict(listing: Listing) -> dict:
 def error_dict(error) -> dict | None:
     if error is None:
         return None
-    return {"type": error.type, "message": error.message, "place": place_dict(error.place),
-            "equations": error.equations}
+    return {"type": error.type, "message": error.message, "place": place_dict(error.place)}

@@ -11,7 +11,7 @@ from calco.report.styled import Span, Styled
 from calco.report.tables import count_text, folded, size_text, time_text
 from calco.report.traces import type_text
 from calco.tracing import Place
-from calco.tracing.facts import Listing, Read
+from calco.tracing.facts import Decision, Listing, Read
 
 _ROWS = 24
 _STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "compile with XLA"), ("run", "run"))
@@ -56,8 +56,7 @@ def _title(text: Styled, account) -> None:
         words += [count_text(len(account.effects), "effect"), count_text(len(account.decisions), "decision")]
     else:
         words[0] += " taken"
-    if account.record is not None:
-        words.append(count_text(len(account.equations), "equation"))
+    words.append(count_text(len(account.equations), "equation"))
     if account.error is not None:
         words.append(f"raised {account.error.type}")
     text.line(Span("  " + ", ".join(words), "dim"))
@@ -87,9 +86,11 @@ def _captures(text: Styled, account) -> None:
         if len(reads) > len(arrays):
             words.append(count_text(len(reads) - len(arrays), "other value" if arrays else "value"))
         text.heading("took from outside, frozen: " + "; ".join(words))
-        text.table([_capture_row(read) for read in reads], right=[2], give=(0, 1, 3), limit=_ROWS)
+        rows = Counter(map(_capture_row, reads))  # what a loop computes has a row for all its turns
+        text.table([row if n == 1 else (*row[:2], Span(f"{n} x {row[2].text}" if row[2].text else ""), *row[3:])
+                    for row, n in rows.items()], right=[2], give=(0, 1, 3), limit=_ROWS)
     for read in account.large:
-        text.line(Span(f"    ! {read.path} is kept with each program: {size_text(read.nbytes)}. Pass it as an argument.",
+        text.line(Span(f"    ! {read.path}: each program keeps {size_text(read.nbytes)}. Pass it as an argument.",
                        "warn"))
     text.blank()
 
@@ -107,7 +108,7 @@ def _capture_row(read: Read) -> tuple[Span, ...]:
 def _effects(text: Styled, account) -> None:
     if not account.effects:
         if account.observation is not None:
-            text.heading("did nothing that would have to happen again")
+            text.heading("no side effects seen")
             text.blank()
         return
     text.heading("ran once, at trace time")
@@ -120,16 +121,25 @@ def _decisions(text: Styled, account) -> None:
     if not account.decisions:
         return
     text.heading("decided at trace time")
-    total, rows = len(account.equations), []
+    total, branches, loops = len(account.equations), [], []
     for d in account.decisions:
-        outcome = d.outcome
-        if d.equations:
-            outcome += f", {d.equations:,} of {total:,} equations" if total else f", {d.equations:,} equations"
-        condition = d.condition if d.condition.startswith(d.construct) else f"{d.construct} {d.condition}"
-        rows.append((Span(condition, "code"), Span(outcome, "value"), Span(d.reason, "dim"),
-                     Span(place_text(d.place), "place")))
-    text.table(rows, give=(0, 2), limit=_ROWS)
+        spans = Span(d.reason, "dim"), Span(place_text(d.place), "place")
+        if d.construct in ("for", "comprehension") or d.equations:
+            recorded = count_text(d.equations, "equation") if not total else f"{d.equations:,} of {total:,} equations"
+            loops.append((Span(decision_text(d), "code"), Span(d.outcome, "value"),
+                          Span(recorded if d.equations else "", "value"), *spans))
+        else:
+            branches.append((Span(decision_text(d), "code"), Span(d.outcome, "value"), *spans))
+    text.table(branches, give=(0, 2), limit=_ROWS)
+    text.table(loops, give=(0, 3), limit=_ROWS)
     text.blank()
+
+
+def decision_text(d: Decision) -> str:
+    """``if n > 2``, ``for ... in range(3)``"""
+    if d.construct in ("for", "comprehension"):
+        return f"for ... in {d.condition}"
+    return d.condition if d.condition.startswith(d.construct) else f"{d.construct} {d.condition}"
 
 
 def _never_reached(text: Styled, account) -> None:
@@ -149,9 +159,14 @@ def _never_reached(text: Styled, account) -> None:
 def _shapes(text: Styled, account) -> None:
     if account.shape_reads:
         text.heading("shapes and dtypes that Python read", "fixed for this signature")
-        counts = Counter((what, place_text(place)) for what, place in account.shape_reads)
-        text.table([(Span(what, "value"), Span(times_text(n), "dim"), Span(where, "place"))
-                    for (what, where), n in counts.items()], limit=_ROWS)
+        places: dict[str, list[str]] = defaultdict(list)
+        for what, place in account.shape_reads:
+            known = places[what]
+            where = place_text(place) if not known else str(place.line)
+            if not any(w.endswith(f":{place.line}") or w == where for w in known):
+                known.append(where)
+        text.table([(Span(what, "value"), Span(", ".join(where), "place")) for what, where in places.items()],
+                   give=(0, 1), limit=_ROWS)
         text.blank()
 
 
@@ -164,9 +179,8 @@ def _selected(text: Styled, account) -> None:
 
 
 def _program(text: Styled, account, jaxpr_lines: int | None) -> None:
-    if account.jaxpr is None:
-        return
-    text.heading("the program", count_text(len(account.equations), "equation"))
+    text.heading("the program" if account.error is None else "the program up to the error",
+                 count_text(len(account.equations), "equation"))
     for line in folded(str(account.jaxpr).splitlines(), jaxpr_lines):
         text.line(Span("    "), Span(line, "code"))
     text.blank()
@@ -214,10 +228,9 @@ def _times(text: Styled, account) -> None:
 
 def _unseen(text: Styled, account) -> None:
     if account.observation is None:
-        if account.record is not None:
-            text.line(Span("values, branches and lines are on the account that explain() gives", "dim"))
+        text.line(Span("values, branches and lines are on the account that explain() gives", "dim"))
         return
-    text.heading("not seen", f"observed with {account.observation.how}")
+    text.heading("not seen", f"the trace was observed with {account.observation.how}")
     for words in account.observation.unseen or ("nothing is known to be missing",):
         text.line(Span(f"    {words}", "dim"))
     text.blank()
@@ -239,22 +252,27 @@ def _error(text: Styled, account) -> None:
 def _listings(text: Styled, account) -> None:
     text.heading("the source", "times run, equations recorded, line")
     notes = line_notes(account)
+    lines = [line for listing in account.listings for line in listing.lines]
+    widths = (max([len(f"{line.runs}x") for line in lines], default=2),
+              max([len(str(len(line.equations))) for line in lines], default=1),
+              max([len(str(line.number)) for line in lines], default=1))
     for listing in account.listings:
         text.line(Span(f"    {listing.function}", "name"), Span(f"  {os.path.basename(listing.file)}", "place"))
-        _listing(text, listing, notes)
+        _listing(text, listing, notes, widths)
     text.blank()
 
 
-def _listing(text: Styled, listing: Listing, notes: dict[tuple[str, int], list[str]]) -> None:
+def _listing(text: Styled, listing: Listing, notes: dict[tuple[str, int], list[str]], widths) -> None:
     missing = set(listing.never_reached)
-    widest = max([len(line.text) for line in listing.lines if (listing.file, line.number) in notes], default=0)
-    column = min(widest, text.width - 24 - 30)
+    noted = [len(line.text) for line in listing.lines if (listing.file, line.number) in notes]
+    column = min(max(noted, default=0), text.width - sum(widths) - 10 - 28)
     for line in listing.lines:
         runs = f"{line.runs}x" if line.runs else "-" if line.number in missing else ""
         equations = str(len(line.equations)) if line.equations else ""
         note = "; ".join(notes.get((listing.file, line.number), ()))
-        text.line(Span(f"    {runs:>6} ", "dim"), Span(f"{equations:>6} ", "value"),
-                  Span(f"{line.number:>5}  ", "place"), Span(line.text.ljust(column) if note else line.text, "dim" if line.number in missing else "code"),
+        text.line(Span(f"    {runs:>{widths[0]}} ", "dim"), Span(f"{equations:>{widths[1]}} ", "value"),
+                  Span(f"{line.number:>{widths[2]}}  ", "place"),
+                  Span(line.text.ljust(column) if note else line.text, "dim" if line.number in missing else "code"),
                   Span(f"  # {note}" if note else "", "warn"))
 
 
@@ -268,12 +286,13 @@ def line_notes(account) -> dict[tuple[str, int], list[str]]:
 
     if account.error is not None:
         note(account.error.place, f"raised {account.error.type}")
-    for d in account.decisions:
-        note(d.place, f"{d.construct}: {d.outcome}")
     for e in account.effects:
         note(e.place, f"once: {e.kind}")
+    for d in account.decisions:
+        outcome = d.outcome.replace(" iterations", " times").replace("1 iteration", "once")
+        note(d.place, outcome if d.construct in ("if", "assert", "for", "while") else f"{d.construct}: {outcome}")
     for read in account.captures:
-        note(read.place, f"takes {read.path}")
+        note(read.place, f"takes {read.path.removeprefix('global ').removeprefix('closure ')}")
     for listing in account.listings:
         for number in listing.never_reached:
             notes[listing.file, number].append("never reached")
@@ -282,8 +301,6 @@ def line_notes(account) -> dict[tuple[str, int], list[str]]:
 
 def _source_lines(text: Styled, account) -> None:
     """Without a listing: how many equations each line became, in the order of the source."""
-    if account.record is None:
-        return
     counts: Counter = Counter()
     places: dict[tuple, Place] = {}
     for _, place in account.equations:

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Callable
 from types import TracebackType
 
-from calco.avals import options
+from calco.jit import TraceRecord
 from calco.jit.driver import Jit, extensions, jit
 from calco.jit.signature import flatten_arguments
-from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, changed_options
+from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of
 from calco.report.tables import size_text
 from calco.tracing import Place, place_of
+from calco.tracing.facts import Observation
+from calco.tracing.observe import Observer
 from calco.tracing.source import is_library_file
 from calco.transforms.arguments import check_callable, function_name
 
@@ -91,21 +93,24 @@ def _state_of(fun: Callable, static_argnums, static_argnames) -> Jit:
 
 
 def _account(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: bool) -> Account:
-    dynamic, rest, statics = this.arguments.split(args, kwargs)
-    _, treedef, avals = flatten_arguments(this.arguments, (dynamic, rest))  # what is wrong here is no trace's fault
+    dynamic, rest, _ = this.arguments.split(args, kwargs)
+    flatten_arguments(this.arguments, (dynamic, rest))  # what is wrong here is no fault of the function
+    observer = Observer(this.function, include_library=library)
     try:
-        traced = this.trace_afresh(args, kwargs)
+        with observer:
+            traced = this.trace_afresh(args, kwargs)
     except Exception as error:
-        failed = Account(
-            function=this.name, place=defined_at(this.function),
-            arguments=tuple(zip(this.arguments.leaf_names(treedef), avals)),
-            statics=tuple((s.name, s.value) for s in statics), options=changed_options(options.thread.current),
-            warn_bytes=warn_bytes,
-            error=Failure(type(error).__name__, str(error), place_of_error(error.__traceback__)))
-        error.__calco_account__ = failed
-        error.add_note(f"\n{failed}")
+        failure = Failure(type(error).__name__, str(error), place_of_error(error.__traceback__))
+        record = error.__dict__.pop("__calco_record__", None)
+        account = error.__calco_account__ = account_of(
+            record, observation=_seen(observer, record), warn_bytes=warn_bytes, error=failure)
+        error.add_note(f"\n{account}")
         raise
-    return account_of(traced.record, traced=traced, warn_bytes=warn_bytes)
+    return account_of(traced.record, traced=traced, observation=_seen(observer, traced.record), warn_bytes=warn_bytes)
+
+
+def _seen(observer: Observer, record: TraceRecord) -> Observation:
+    return observer.observation(record.jaxpr.jaxpr, record.captures)
 
 
 def _method(this: Jit, args: tuple, kwargs: dict) -> Account:

@@ -12,6 +12,7 @@ from calco.tracing.staging import (
     python_literal,
     scalar,
     snapshot,
+    so_far,
     stage,
     uncollected,
     unmasked,
@@ -19,5 +20,5 @@ from calco.tracing.staging import (
 
 __all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "interpret", "is_internal",
            "numpy_literal", "place_of", "places",
-           "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "stage", "uncollected", "unmasked",
+           "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unmasked",
            "user_frame"]

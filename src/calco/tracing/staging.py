@@ -132,7 +132,8 @@ class StagingTrace(Trace):
         code, lasti = where
         append, slots = self.append, [*program.fixed]
         for x in args:
-            slots.append(x if x.__class__ is StagedTracer and x.owner is self else self.read(x))
+            slots.append(x if x.__class__ is StagedTracer and x.owner is self else
+                         self.read(x, next(i for i, a in enumerate(args) if a is x)))
         if program.consts:
             slots[:len(program.consts)] = [self.read(x) for x in program.consts]
         for primitive, first, second, operands, params, out in program.steps:
@@ -339,6 +340,13 @@ class Staged(NamedTuple):
     @property
     def closed(self) -> ClosedJaxpr:
         return ClosedJaxpr(self.jaxpr, self.consts)
+
+
+def so_far(trace: StagingTrace) -> Staged:
+    """What an open trace has recorded, as a program without outputs."""
+    captures = list(trace.captures)
+    jaxpr = Jaxpr([c.var for c in captures], trace.invars, list(trace.eqns), [], trace.debug)
+    return Staged(jaxpr, [c.value for c in captures], captures, list(trace.selected))
 
 
 def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = DebugInfo(),
