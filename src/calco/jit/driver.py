@@ -36,6 +36,7 @@ from calco.jit.stale import (
 )
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import enclosing, recorder, replay, so_far, stage
+from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, check_callable, function_name
 
@@ -107,7 +108,7 @@ class Jit:
             if known is not None and self._still(known):
                 if args and args[0].__class__ is DeviceArray:  # the types came as NumPy arrays before
                     self._remember_short_way(now, args, (), known)
-                return known.run(args)
+                return known.run_on_host_arrays(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         if not state.trace.eager:
             leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
@@ -277,6 +278,7 @@ class Jit:
                     error.__calco_record__ = self._record(cut_off[0], debug.arg_names, avals, statics, now, listener)
                 raise
             seconds = perf_counter() - start
+        check_staged(staged.jaxpr, staged.captures, self.function)
         record = self._record(staged, debug.arg_names, avals, statics, now, listener)
         closed = record.jaxpr
         record.seconds["trace"] = seconds

@@ -12,6 +12,7 @@ from calco.avals import ShapedArray, dtypes, trees
 from calco.core import Tracer
 from calco.engine import DeviceArray, Executable, put_scalar
 from calco.engine.errors import XlaRuntimeError, deleted
+from calco.engine.hostcall import host_call, suits
 from calco.engine.shim import JaxlibError
 from calco.engine.transfer import put_host
 from calco.ir import ClosedJaxpr
@@ -181,7 +182,7 @@ class Compiled:
     executable : Executable
     """
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
-                 "single", "unflatten", "wrap", "record", "const_buffers", "all_kept")
+                 "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
 
     def __init__(self, lowered: Lowered, compiler_options):
         traced = lowered.traced
@@ -204,6 +205,7 @@ class Compiled:
         self.donates = bool(donated)
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
+        self._host_call: object = _UNMADE
         for tell in watchers:
             tell(self)
 
@@ -228,6 +230,36 @@ class Compiled:
         if self.single:
             return self.wrap(outs[0], self.out_avals[0])
         return self.unflatten(map(self.wrap, outs, self.out_avals))
+
+    def run_on_host_arrays(self, args):
+        """`run` for positional arguments of which some are NumPy arrays."""
+        call = self._host_call
+        if call is _UNMADE:
+            call = self._host_call = self._host_dispatch()
+        if call is None:
+            return self.run(args)
+        values = []
+        for x, aval in zip(args, self.in_avals):
+            if x.__class__ is DeviceArray:
+                values.append(x.buffer)
+            elif x.__class__ is np.ndarray and x.dtype == aval.dtype:
+                values.append(x.copy())
+            else:
+                values.append(buffer_of(x, aval))
+        try:
+            outs = call(*values)
+        except JaxlibError:
+            return self.run(args)  # it says which argument was deleted
+        self.record.calls += 1
+        if self.single:
+            return DeviceArray(outs[0], self.out_avals[0])
+        return self.unflatten(map(DeviceArray, outs, self.out_avals))
+
+    def _host_dispatch(self):
+        """jaxlib's dispatcher for this program, where it may be used."""
+        if self.consts or not self.all_kept or self.donates or self.wrap is not DeviceArray or not suits(self.in_avals):
+            return None
+        return host_call(self.executable.loaded, self.execute, self.handlers, len(self.in_avals), self.out_avals)
 
     def short_way(self):
         """`run` for arguments that are all arrays of ours, with nothing to decide."""
@@ -384,6 +416,9 @@ def check_options(function: str, compiler_options) -> None:
     if compiler_options is not None and not isinstance(compiler_options, Mapping):
         raise TypeError(f"{function}: compiler_options must be a dict of XLA options by name, got {compiler_options!r} "
                         f"of type {type(compiler_options).__name__}")
+
+
+_UNMADE = object()
 
 
 def _array_or_float0(buffer, aval: ShapedArray):
