@@ -21,6 +21,7 @@ from calco.jit import (
     StaleCaptureWarning,
     TraceRecord,
     block_until_ready,
+    checking_leaks,
     clear_caches,
     config,
     disable_jit,
@@ -33,6 +34,7 @@ from calco.jit import (
     typeof,
 )
 from calco.report import Account, LargeCaptureWarning, explain, show_traces
+from calco.tracing.leaks import LeakedTracerWarning
 from calco.transforms import (
     grad,
     hessian,
@@ -49,10 +51,10 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "RetraceError",
+    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "RetraceError",
     "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
-    "block_until_ready", "clear_caches", "config", "default_backend", "device_count", "device_get",
+    "block_until_ready", "checking_leaks", "clear_caches", "config", "default_backend", "device_count", "device_get",
     "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "explain", "grad", "hessian",
-    "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose",
-    "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree", "tree_util",
-    "typeof", "value_and_grad", "vjp", "vmap"]
+    "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
+    "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree", "tree_util", "typeof",
+    "value_and_grad", "vjp", "vmap"]

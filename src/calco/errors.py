@@ -14,11 +14,12 @@ from calco.core.errors import (
 )
 from calco.engine import CompileError, XlaRuntimeError
 from calco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
+from calco.tracing.leaks import LeakedTracerError, LeakedTracerWarning
 
 JaxRuntimeError = XlaRuntimeError
 
-__all__ = [
-    "AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
-    "JAXTypeError", "JaxRuntimeError", "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning",
-    "StaleCaptureError", "StaleCaptureWarning", "TracerArrayConversionError", "TracerBoolConversionError",
-    "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError", "XlaRuntimeError"]
+__all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "JAXIndexError",
+           "JAXTypeError", "JaxRuntimeError", "LeakedTracerError", "LeakedTracerWarning",
+           "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning", "StaleCaptureError",
+           "StaleCaptureWarning", "TracerArrayConversionError", "TracerBoolConversionError",
+           "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError", "XlaRuntimeError"]

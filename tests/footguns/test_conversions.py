@@ -165,6 +165,7 @@ def test_after_an_error_the_next_call_works():
 STORE: dict = {"log": []}
 
 
+@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
 def test_a_value_stored_in_a_list_is_named_with_its_line_and_its_holder():
     @calco.jit
     def f(x):
@@ -190,6 +191,7 @@ class Optimizer:
         self.m = 0.9 * self.m + gradient
 
 
+@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
 def test_state_of_an_object_leaks_and_its_attribute_is_named():
     optimizer = Optimizer()
 
@@ -207,6 +209,7 @@ def test_state_of_an_object_leaks_and_its_attribute_is_named():
 KEPT = None
 
 
+@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
 def test_a_global_rebound_while_tracing_is_named():
     @calco.jit
     def draw(key):

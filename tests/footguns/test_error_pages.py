@@ -14,6 +14,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"),
 EXAMPLES = list(enumerate(BLOCKS[1:], 1))
 
 
+@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
 @pytest.mark.parametrize("number, block", EXAMPLES, ids=lambda value: str(value) if isinstance(value, int) else "")
 def test_example(number, block):
     file = f"<docs/errors.md {number}>"

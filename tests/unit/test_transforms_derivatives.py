@@ -194,6 +194,7 @@ def test_a_failure_or_an_interrupt_leaves_no_trace(transformed):
     assert float(grad(lambda x: x * x)(3.0)) == 6.0
 
 
+@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
 @pytest.mark.parametrize("leak", [
     lambda f: grad(f)(2.0), lambda f: vmap(f)(X), lambda f: jvp(f, (2.0,), (1.0,)), lambda f: linearize(f, 2.0),
     lambda f: vjp(f, 2.0), lambda f: linear_transpose(f, 2.0), lambda f: grad(jit(f))(2.0)])

@@ -21,12 +21,14 @@ class Options:
     default_matmul_precision: str | None = None
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
+    check_leaks: str = "warn"
 
 
 _CHOICES = {
     "default_matmul_precision": (None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
+    "check_leaks": ("warn", "error", "off"),
 }
 
 

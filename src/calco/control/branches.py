@@ -7,6 +7,7 @@ from calco.avals import ShapedArray, dtypes, trees
 from calco.ir import ClosedJaxpr, DebugInfo, Var
 from calco.ops.structure import convert_element_type
 from calco.tracing import Staged, enclosing, replay, stage
+from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, function_name
 
@@ -31,6 +32,7 @@ class Branch:
             error.add_note(f"This was raised while tracing {role} of {construct}, {self.label}. All branches are "
                            "traced whatever the predicate is, so it does not mean that this one was taken.")
             raise
+        check_staged(self.staged.jaxpr, self.staged.captures, function)
         self.out_tree = found[0]
         keep_selected(self.staged.selected)
 

@@ -1,5 +1,5 @@
 """Signature, cache, lowering walk, stages, driver; eager evaluation."""
-from calco.jit.api import block_until_ready, clear_caches, config, disable_jit, enable_x64, eval_shape, make_jaxpr, typeof
+from calco.jit.api import block_until_ready, checking_leaks, clear_caches, config, disable_jit, enable_x64, eval_shape, make_jaxpr, typeof
 from calco.jit.causes import Cause
 from calco.jit.driver import CacheInfo, jit, last_traces
 from calco.jit.records import CapturedArray, Printed, TraceRecord
@@ -11,5 +11,5 @@ from calco.jit.stale import StaleCaptureError, StaleCaptureWarning
 __all__ = [
     "CacheInfo", "CapturedArray", "Cause", "Compiled", "Lowered", "Printed", "RetraceError", "RetraceWarning",
     "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord", "Traced",
-    "block_until_ready", "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit",
+    "block_until_ready", "checking_leaks", "clear_caches", "config", "disable_jit", "enable_x64", "eval_shape", "jit",
     "last_traces", "make_jaxpr", "no_retrace", "typeof"]

@@ -12,6 +12,7 @@ from calco.jit.eager import eager
 from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
+from calco.tracing.leaks import check_staged
 from calco.transforms.arguments import check_array, check_arrays, check_callable, function_name
 from calco.transforms.rules import clear_rules
 
@@ -64,6 +65,7 @@ def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJax
         return outs
 
     staged = stage(flat, avals, DebugInfo(function_name(fun), arguments.leaf_names(treedef)))
+    check_staged(staged.jaxpr, staged.captures, fun)
     return staged.closed, found[0]
 
 
@@ -155,6 +157,23 @@ def disable_jit(disable: bool = True):
     2.0
     """
     return options.override(disable_jit=disable)
+
+
+def checking_leaks():
+    """A context in which a traced value that is still held when its trace ends is an error, not a warning.
+
+    Raises
+    ------
+    LeakedTracerError
+        By the call that traced; it names what holds the value, and the line that stored it.
+
+    Examples
+    --------
+    >>> import calco
+    >>> with calco.checking_leaks():
+    ...     y = calco.jit(lambda x: x + 1)(1.0)
+    """
+    return options.override(check_leaks="error")
 
 
 def enable_x64(new_val: bool = True):

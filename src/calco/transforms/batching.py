@@ -10,6 +10,7 @@ from calco.core import Trace, Tracer, errors, state
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
+from calco.tracing.leaks import check_ended
 from calco.tracing.replay import keep_selected
 from calco.transforms.rules import batch_rule, unit
 
@@ -130,6 +131,8 @@ def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence, d
     finally:
         state.trace = before
         trace.open = False
+    del inputs
+    check_ended(trace, function)
     return [x for x, _ in pairs], [d for _, d in pairs]
 
 

@@ -12,6 +12,7 @@ from calco.engine import put
 from calco.ir import ClosedJaxpr
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagingTrace, replay, stage, user_frame
+from calco.tracing.leaks import check_ended
 from calco.transforms.rules import tangent_rule, unit
 
 
@@ -181,6 +182,8 @@ def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays:
     finally:
         state.trace = before
         trace.open = False
+    del inputs, outs
+    check_ended(trace, function)
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 

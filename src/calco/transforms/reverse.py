@@ -11,6 +11,7 @@ from calco.engine import DeviceArray
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
+from calco.tracing.leaks import check_ended
 from calco.transforms.forward import JVPTrace, JVPTracer
 from calco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation, transpose_recorded
 
@@ -145,6 +146,8 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
         trace.open = False
         linear.close()
     outs = [p for p, _ in pairs]
+    del inputs
+    check_ended(trace, function)
     return Linearized(outs, jaxpr, consts, tuple(active), tuple([not isinstance(t, Zero) for _, t in pairs]),
                       [aval_of(x) for x in outs])
 
