@@ -134,6 +134,7 @@ class Settrace:
         if not self.watch.is_user(frame.f_code):
             return None
         frame.f_trace = self._local  # before opcodes are asked for, or Python 3.13 gives none
+        frame.f_trace_opcodes = False  # else 3.13 may take them for on, from an observation before another tool's
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         self.watch.enter(frame)

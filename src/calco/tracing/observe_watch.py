@@ -80,6 +80,7 @@ class Watch:
         self.shapes: dict[tuple[str, Place], None] = {}
         self.lines: dict[tuple[str, int], dict[int, int]] = {}  # by the instruction that each visit began at
         self.calls: Counter = Counter()
+        self.numeric: dict[ast.AST, int] = {}
         self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
         self.made_inside: dict[int, set[str]] = {}
         self.functions: dict[int, types.FunctionType] = {}
@@ -355,7 +356,7 @@ class Watch:
         while found is None and isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
             found = self.values.find(node, state)
-            if found is not None and (found.origin == "shape" or isinstance(found.value, types.ModuleType)):
+            if found is not None and (found.origin == "shape" or is_a(found.value, types.ModuleType)):
                 return
         self.report(found, node, state)
 
@@ -479,7 +480,12 @@ class Watch:
             self.effect("nonlocal write", f"nonlocal {node.id}", state, node)
 
     def _in_place(self, state: FrameState, node: ast.AugAssign) -> None:
+        known = self.numeric.get(node, 0)
+        if known > 8:
+            return  # a number again and again, in a loop
         base = self.values.find(node.target, state)
+        if base is not None and is_a(base.value, IMMEDIATE):
+            self.numeric[node] = known + 1
         if base is None or base.origin not in ("outside", "static", "argument") or not is_a(base.value, _MUTABLE):
             return
         kind = "argument mutation" if base.origin == "argument" else "mutation"
