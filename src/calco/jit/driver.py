@@ -232,6 +232,8 @@ class Jit:
                     self._use(key, other)
                     return other
         changed = describe(traced.record, guards, self.function)
+        if not changed:  # it changed back meanwhile
+            return traced
         traced.record.stale.extend(stale for _, stale in changed)
         if self.on_stale == "retrace":
             return None
