@@ -62,6 +62,12 @@ def listing(function, runs: int, *never: str) -> Listing:
         for number, line in enumerate(lines, start)), missing)
 
 
+def in_loop(found: Listing, text: str, runs: int) -> Listing:
+    """The listing with other runs for the line with this text."""
+    return found._replace(lines=tuple(
+        line._replace(runs=runs) if text in line.text else line for line in found.lines))
+
+
 @cache
 def small() -> Account:
     """Everything that a page shows, once; names that try to break it."""
@@ -74,7 +80,8 @@ def small() -> Account:
         "by hand", reads, (Effect("print", 'print("traced", n)', place(model, "print")),),
         (Decision("for", "w in ws", "6 iterations", "ws has 6 items", place(model, "for w in ws"), 1, 24),
          Decision("if", "DEBUG", "False 6 times", "global DEBUG = False", place(layer, "DEBUG"), 6)),
-        (listing(layer, 6, "x = -x"), listing(model, 1)), (("x.shape[0] = 2", place(model, "h[0, 0]")),), (NASTY,))
+        (listing(layer, 6, "x = -x"), in_loop(listing(model, 1), "h = layer(w, h)", 6)),
+        (("x.shape[0] = 2", place(model, "h[0, 0]")),), (NASTY,))
     cause = Cause("shape", "x", "f32[3,4]", "f32[2,4]", "pad axis 0 of `x` to 3")
     account = account_of(traced.record, traced=traced, observation=observation, retraces=(cause,), warn_bytes=40)
     traced.lower()

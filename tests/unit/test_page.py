@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import json
@@ -13,14 +14,14 @@ import pytest
 
 import calco
 import calco.numpy as jnp
-from calco.report.account import Account, Failure, account_of
+from calco.report.account import Failure, account_of
 from calco.report.page import fragment, jaxpr_html, page
 from calco.report.page_html import escape, ranges
 from calco.report.page_places import Places
 from calco.report.page_rows import Repeat, folds
 from calco.report.page_source import marked, segments
 from calco.tracing import Place
-from calco.tracing.facts import Listing, Observation, SourceLine
+from calco.tracing.facts import Listing, SourceLine
 from tests.unit.page_accounts import ITERATIONS, NASTY, large, layer, model, place, small
 
 VOID = {"meta", "input", "br"}
@@ -207,19 +208,31 @@ def test_nothing_refers_to_anything_outside(document, small_page):
 # --- accounts that lack something -----------------------------------------------------------------
 
 def test_a_function_that_raised():
-    failure = Failure("ValueError", NASTY, place(model, "RATE"), 3)
-    account = Account("model", error=failure, observation=small().observation)
+    failure = Failure("ValueError", NASTY, place(model, "RATE"))
+    account = account_of(small().record, observation=small().observation, error=failure)
     found = Document(page(account))
     assert any("raised ValueError" in e["text"] for e in found.elements if e.get("class") == "error")
-    assert "raised while it was traced" in found.named("jaxpr")["text"]
+    assert "nothing to lower" in found.named("stablehlo")["text"]
     line = next(e for e in found.rows("s") if e["id"].endswith(f".{failure.place.line}"))
     assert "ValueError" in line["text"]
+    assert found.rows("e")
 
 
 def test_an_account_without_observation():
-    traced = calco.jit(lambda x: x * 2).trace(1.0)
+    account = account_of(small().record, traced=small().traced)
+    found = Document(page(account))
+    assert "This trace was not observed" in found.named("lines")["text"]
+    lines = {e["id"].partition(".")[2]: e for e in found.rows("s")}
+    for number, (_, where) in enumerate(account.equations):
+        assert number in numbers_of(lines[str(where.line)]["data-e"])
+
+
+def test_an_account_without_source():
+    names = {}
+    exec("def f(x):\n    return -x", names)
+    traced = calco.jit(names["f"]).trace(1.0)
     found = Document(page(account_of(traced.record, traced=traced)))
-    assert "No source was observed" in found.named("lines")["text"]
+    assert "There is no source" in found.named("lines")["text"]
     assert len(found.rows("e")) == 1
 
 
@@ -371,7 +384,7 @@ def test_values_that_cannot_be_shown():
         def __eq__(self, other):
             return isinstance(other, Awkward)
 
-    account = Account("f", statics=(("how", Awkward()),), observation=Observation("by hand"))
+    account = dataclasses.replace(small(), statics=(("how", Awkward()),))
     assert "whose repr raised RuntimeError" in Document(page(account)).named("signature")["text"]
 
 

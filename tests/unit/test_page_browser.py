@@ -13,6 +13,7 @@ from tests.unit.page_browser import CHROMIUM, browser
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open pages with")
 
 LIT = "[...document.querySelectorAll('.lit')].map(row => row.id)"
+SOON = "new Promise(done => setTimeout(done, 200))"
 # The time until the next picture after an action is on the screen.
 TIMED = """(async () => {{ const start = performance.now(); {0};
   await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -89,13 +90,27 @@ def test_a_line_lights_up_its_equations_and_operations(tab):
     assert len(found["e"]) == 18
     assert len(found["o"]) == operations_at(layer, "x @ w")
     assert found["s"] == {ident}
+    tab.run(SOON)
     assert tab.run("location.hash") == f"#{ident}"
     # The first of them has been brought into view, out of the group that it is folded in.
     first = min(found["e"], key=lambda e: int(e[1:]))
     assert tab.run(f"document.getElementById('{first}').checkVisibility()")
     assert "18 equations" in tab.run("document.getElementById('status').textContent")
     tab.click(f'[id="{ident}"]')
+    tab.run(SOON)
     assert lit(tab) == {} and tab.run("location.hash") == ""
+
+
+def test_a_loop_and_a_call_light_up_what_they_led_to(tab):
+    inside = equations_at(layer, "x @ w")
+    for text in ("for w in ws", "h = layer(w, h)"):
+        tab.run(f"document.getElementById('{line_id(tab, model, text)}').click()")
+        assert lit(tab)["e"] == inside, text
+        assert len(lit(tab)["o"]) == operations_at(layer, "x @ w")
+    # And back: the line of the equation is lit, those that led to it are marked.
+    tab.run(f"document.getElementById('{min(inside)}').click()")
+    near = tab.run("[...document.querySelectorAll('.l.near')].map(row => row.id)")
+    assert set(near) == {line_id(tab, model, "for w in ws"), line_id(tab, model, "h = layer(w, h)")}
 
 
 def test_an_equation_lights_up_its_line_and_operations(tab):
@@ -145,7 +160,7 @@ def test_every_line_and_equation_agree(tab):
         for (const id of found) if (/^[eo]/.test(id)) {
           const row = document.getElementById(id);
           row.click();
-          if (!lit().has(line.id)) wrong.push([line.id, id]);
+          if (!lit().has(line.id) && !line.classList.contains('near') && id[0] === 'e') wrong.push([line.id, id]);
           row.click();
         }
       }
@@ -159,7 +174,7 @@ def test_a_link_selects(chromium, files):
     assert chromium.run("document.querySelector('.on').id") == "o5"
     assert chromium.run("document.getElementById('o5').checkVisibility()")
     chromium.run("location.hash = '#e3'")
-    chromium.run("new Promise(done => setTimeout(done, 50))")
+    chromium.run(SOON)
     assert chromium.run("document.querySelector('.on').id") == "e3"
     chromium.open(files["small"] + "#nothing%22%3E")
     assert chromium.run("document.querySelector('.on')") is None
@@ -206,7 +221,7 @@ def test_search_and_filter(tab):
     tab.key("/")
     for letter in "tanh":
         tab.key(letter)
-    tab.run("new Promise(done => setTimeout(done, 200))")
+    tab.run(SOON)
     hits = tab.run("[...document.querySelectorAll('.hit')].map(row => row.textContent)")
     assert len(hits) == 7 and all("tanh" in text for text in hits)  # a line and six equations
     tab.key("Enter")
@@ -301,6 +316,6 @@ def test_ten_thousand_equations_stay_usable(chromium, files):
 def test_a_fragment_opens(chromium, files):
     chromium.problems.clear()
     chromium.ask("Page.navigate", {"url": files["fragment"]})
-    chromium.run("new Promise(done => setTimeout(done, 200))")
+    chromium.run(SOON)
     assert chromium.run("document.querySelector('.calco-account').checkVisibility()")
     assert chromium.problems == []

@@ -1,13 +1,13 @@
 """The page: one HTML file that shows what a trace took, beside the source and the programs it became."""
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import itertools
 import os
+import pkgutil
 import re
 from functools import cache
-from importlib import resources
 
 from calco.ir import ClosedJaxpr
 from calco.report.page_html import data_block, escape
@@ -50,8 +50,8 @@ def page(account) -> str:
     """
     places = Places()
     tabs = TablePage(account, places).tabs()
-    source = source_pane(account, places)
-    programs = program_tabs(account, places)
+    programs, looped = program_tabs(account, places)
+    source = source_pane(account, places, looped)
     script = asset("page.js")
     policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest(script)}'; "
               "base-uri 'none'; form-action 'none'")
@@ -77,13 +77,14 @@ def page(account) -> str:
 @cache
 def asset(name: str) -> str:
     """A file that is part of the page."""
-    return resources.files("calco.report").joinpath("assets", name).read_text(encoding="utf-8").strip()
+    # importlib.resources would do it too, and cost 5 ms at import.
+    return pkgutil.get_data("calco.report", f"assets/{name}").decode("utf-8").strip()
 
 
 @cache
 def digest(script: str) -> str:
     """The hash by which the page's policy knows its script."""
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return binascii.b2a_base64(hashlib.sha256(script.encode("utf-8")).digest(), newline=False).decode("ascii")
 
 
 # --- parts of the page ----------------------------------------------------------------------------
@@ -125,7 +126,8 @@ def signature(account) -> str:
     parts += [f"{name} static" for name, _ in account.statics]
     if len(parts) > _SIGNATURE:
         parts = [*parts[:_SIGNATURE], f"and {len(parts) - _SIGNATURE} more"]
-    return "(" + ", ".join(parts) + ")" + (f" \N{RIGHTWARDS ARROW} {results(account)}" if account.jaxpr else "")
+    arrow = f" \N{RIGHTWARDS ARROW} {results(account)}" if account.jaxpr.out_avals else ""
+    return f"({', '.join(parts)}){arrow}"
 
 
 def results(account) -> str:
@@ -158,22 +160,21 @@ def legend() -> str:
     return f'<span class="key" aria-hidden="true">{words}</span>'
 
 
-def program_tabs(account, places: Places) -> list[Tab]:
-    """The jaxpr and the StableHLO module."""
+def program_tabs(account, places: Places) -> tuple[list[Tab], dict[tuple[str, int], set[int]]]:
+    """The jaxpr and the StableHLO module; the equations that each loop recorded, by its line."""
     loops = unrolled(account)
-    found = []
-    if account.jaxpr is None:
-        return [Tab("jaxpr", "Jaxpr", 0, none("There is no program: the function raised while it was traced."))]
-    bodies = jaxpr_bodies(account.jaxpr, places)
-    found.append(Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), RowPage(places, "equation", loops).page(bodies)))
+    bodies, rows = jaxpr_bodies(account.jaxpr, places), RowPage(places, "equation", loops)
+    found = [Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), rows.page(bodies))]
     text = account.stablehlo
     if text is None:
-        found.append(Tab("stablehlo", "StableHLO", 0, none("It is part of an enclosing trace and is lowered with it.")))
+        why = ("The function raised: there is nothing to lower." if account.error is not None
+               else "Only programs that `jit` keeps, and that belong to no enclosing trace, are lowered.")
+        found.append(Tab("stablehlo", "StableHLO", 0, none(why)))
     else:
         bodies = module_bodies(text, places)
         found.append(Tab("stablehlo", "StableHLO", sum(map(size, bodies)),
                          RowPage(places, "operation", loops).page(bodies)))
-    return found
+    return found, rows.looped
 
 
 def unrolled(account) -> list[tuple[str, int, str, int]]:
@@ -243,10 +244,9 @@ def fragment(account) -> str:
     for i, tab in enumerate(t for t in tables.tabs() if t.count and t.name != "signature"):
         is_open = " open" if i == 0 else ""
         parts.append(f"<details{is_open}><summary>{tab.title} ({tab.count:,})</summary>{plain(tab.html)}</details>")
-    if account.jaxpr is not None:
-        parts.append(f"<details><summary>Jaxpr ({len(account.jaxpr.eqns):,})</summary>"
-                     f"{jaxpr_rows(account.jaxpr)}</details>")
-    return "".join(parts) + "</div>"
+    parts.append(f"<details><summary>Jaxpr ({len(account.jaxpr.eqns):,})</summary>{jaxpr_rows(account.jaxpr)}"
+                 "</details></div>")
+    return "".join(parts)
 
 
 def jaxpr_html(closed: ClosedJaxpr) -> str:

@@ -63,6 +63,8 @@ class RowPage:
     def __init__(self, places: Places, noun: str, loops: Sequence[tuple[str, int, str, int]] = ()):
         self.places, self.noun, self.loops = places, noun, loops
         self.open = True
+        # The rows of the program itself that each loop made, by the line of the loop.
+        self.looped: dict[tuple[str, int], set[int]] = {}
 
     def page(self, bodies: Sequence[Body]) -> str:
         """All of a program and of those it shares."""
@@ -121,8 +123,10 @@ class RowPage:
         what = self.count(period) if period > 1 else f"<b>{escape(taken[0].word)}</b>"
         title = f"<b>{count:,} \N{MULTIPLICATION SIGN}</b> {what}"
         loop = self.loop(taken[:period], count)
-        if loop:
-            title += f" <em>{escape(loop)}</em>"
+        if loop is not None:
+            title += f" <em>{escape(loop[2])}</em>"
+            self.looped.setdefault(loop[:2], set()).update(
+                int(row.ident[1:]) for row in taken if row.ident[1:].isdigit())
         if period < 4:
             inner = self.rows(taken, _MAX_DEPTH)
         else:
@@ -163,18 +167,18 @@ class RowPage:
             return f"{first}, {last}"
         return f"{first}\N{EN DASH}{last.line}" if last.line != first.line else str(first)
 
-    def loop(self, rows: Sequence[Row], count: int) -> str:
+    def loop(self, rows: Sequence[Row], count: int) -> tuple[str, int, str, int] | None:
         """The loop that ran so often: the one next above the rows, or the only one, which called their functions."""
         lines = [(p.file, p.line) for p in (self.places.places[r.place] for r in rows if r.place >= 0)]
         # The first iteration may differ from the others.
         loops = [loop for loop in self.loops if 0 <= loop[3] - count <= 1]
         if not lines or not loops:
-            return ""
+            return None
         file, first = min(lines)
-        above = [(line, words) for f, line, words, _ in loops if f == file and line <= first]
+        above = [loop for loop in loops if loop[0] == file and loop[1] <= first]
         if above:
-            return max(above)[1]
-        return loops[0][2] if len(loops) == 1 else ""
+            return max(above)
+        return loops[0] if len(loops) == 1 else None
 
 
 def size(body: Body) -> int:

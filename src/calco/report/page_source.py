@@ -1,13 +1,18 @@
 """The source of what ran, with its margins: times run, equations, what was taken, done and decided there."""
 from __future__ import annotations
 
+import inspect
 import io
 import keyword
 import os
+import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from types import CodeType
 from typing import NamedTuple
 
+from calco.ir import ClosedJaxpr, subjaxprs
 from calco.report.page_html import escape, ranges
 from calco.report.page_places import Places, short_file
 from calco.report.tables import count_text, size_text
@@ -15,6 +20,7 @@ from calco.tracing import Place
 from calco.tracing.facts import Listing, SourceLine
 
 _MAX_NOTES = 4
+_CALL = re.compile(r"\b(\w+)\(")
 # Kinds of notes: sign and what it means.
 SIGNS = {"take": ("\N{BLACK DIAMOND}", "taken from outside"), "once": ("\N{BLACK CIRCLE}", "ran once, at trace time"),
          "fork": ("\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "decided at trace time"),
@@ -37,21 +43,23 @@ class Segment(NamedTuple):
     never: frozenset[int]
 
 
-def source_pane(account, places: Places) -> str:
-    """The files in which code ran, one after another."""
+def source_pane(account, places: Places, loops: dict[tuple[str, int], set[int]]) -> str:
+    """The files in which code ran, one after another; `loops` are the equations that loops recorded, by line."""
     notes = notes_of(account)
     by_file: dict[str, list[Listing]] = {}
-    for listing in account.listings:
+    for listing in account.listings or listings_of(account.jaxpr):
         by_file.setdefault(listing.file, []).append(listing)
     if not by_file:
-        return ('<p class="none">No source was observed for this trace. <code>calco.explain(f)(...)</code> '
-                "traces under observation.</p>")
+        return '<p class="none">There is no source to show.</p>'
     counts = places_used(account)
+    wider = called(account.listings, counts)
+    for key, numbers in loops.items():
+        wider.setdefault(key, set()).update(numbers)
     most = max(map(len, counts.values()), default=0)
     parts, main = [], main_line(account)
     for file, listings in by_file.items():
         for segment in segments(listings):
-            lines = written_lines(segment, file, places, notes, counts, most)
+            lines = written_lines(segment, places.file(file), notes, Margins(file, counts, wider, most))
             name = ", ".join(segment.functions)
             first, last = segment.lines[0].number, segment.lines[-1].number
             title = f'{escape(short_file(file))}:{first}\N{EN DASH}{last}'
@@ -59,7 +67,30 @@ def source_pane(account, places: Places) -> str:
                     f"</summary>{lines}</details>")
             # The traced function comes first; what it calls follows in the order of the files.
             parts.insert(0 if main[0] == file and first <= main[1] <= last else len(parts), html)
-    return HEADS + "".join(parts)
+    note = "" if account.observation is not None else (
+        '<p class="note">This trace was not observed: the source shows equations and captured arrays. '
+        "<code>calco.explain(f)(...)</code> shows what else was taken, done and decided.</p>")
+    return note + HEADS + "".join(parts)
+
+
+def listings_of(program: ClosedJaxpr) -> list[Listing]:
+    """The functions whose lines recorded the equations: for a trace that was not observed."""
+    codes: dict[int, CodeType] = {}
+    todo = [program]
+    while todo:
+        for eqn in todo.pop().eqns:
+            if eqn.code is not None:
+                codes[id(eqn.code)] = eqn.code
+            todo += subjaxprs(eqn.params)
+    found = []
+    for code in codes.values():
+        try:
+            texts, start = inspect.getsourcelines(code)
+        except (OSError, TypeError, SyntaxError):
+            continue  # the file is gone, or was never one
+        lines = tuple([SourceLine(number, text, 0) for number, text in enumerate(texts, max(start, 1))])
+        found.append(Listing(code.co_filename, getattr(code, "co_qualname", code.co_name), lines))
+    return found
 
 
 def main_line(account) -> tuple[str, int]:
@@ -75,6 +106,35 @@ def places_used(account) -> dict[tuple[str, int], list[int]]:
         if place is not None:
             found.setdefault((place.file, place.line), []).append(number)
     return found
+
+
+def called(listings: Sequence[Listing], own: dict[tuple[str, int], list[int]]) -> dict[tuple[str, int], set[int]]:
+    """For lines that call a function of the listings: the equations recorded in it.
+
+    Only where there is no doubt: one line calls a function of this name, and ran as often as the function did.
+    """
+    names = {listing.function.rpartition(".")[2]: listing for listing in listings}
+    unique = {name for name, times in Counter(p.function.rpartition(".")[2] for p in listings).items() if times == 1}
+    calls: dict[str, list[tuple[str, SourceLine]]] = {}
+    for listing in listings:
+        for line in listing.lines:
+            for name in set(_CALL.findall(line.text)) & unique:
+                if line.runs and not line.text.lstrip().startswith(("def ", "async def ", "class ")):
+                    calls.setdefault(name, []).append((listing.file, line))
+    links = {name: found[0] for name, found in calls.items()
+             if len(found) == 1 and found[0][1].runs == max((line.runs for line in names[name].lines[:1]), default=0)}
+    inside = {name: {n for line in listing.lines for n in own.get((listing.file, line.number), ())}
+              for name, listing in names.items()}
+    wider: dict[tuple[str, int], set[int]] = {}
+    for name in links:
+        # Up the chain of callers; a function that calls itself ends it.
+        above, seen = name, set()
+        while above in links and above not in seen:
+            seen.add(above)
+            file, line = links[above]
+            wider.setdefault((file, line.number), set()).update(inside[name])
+            above = next((n for n, p in names.items() if p.file == file and line in p.lines), "")
+    return wider
 
 
 def segments(listings: Sequence[Listing]) -> Iterator[Segment]:
@@ -101,26 +161,35 @@ def segments(listings: Sequence[Listing]) -> Iterator[Segment]:
             run.append(lines[number])
 
 
-def written_lines(segment: Segment, file: str, places: Places, notes: dict, counts: dict, most: int) -> str:
-    """The rows of one segment."""
-    number = places.file(file)
+class Margins(NamedTuple):
+    """The equations of the lines of one file: those recorded there, those that calls and loops led to."""
+    file: str
+    own: dict[tuple[str, int], list[int]]
+    wider: dict[tuple[str, int], set[int]]
+    most: int
+
+
+def written_lines(segment: Segment, number: int, notes: dict, margins: Margins) -> str:
+    """The rows of one segment of file `number`."""
     texts = [line.text.rstrip("\r\n") for line in segment.lines]
     margin = common_indent(texts)
     coded = marked([text[margin:] for text in texts])
     rows = []
     for line, code in zip(segment.lines, coded, strict=True):
-        equations = sorted({*line.equations, *counts.get((file, line.number), ())})
-        own = len(counts.get((file, line.number), ()))
-        remarks = notes.get((file, line.number), ())
+        key = margins.file, line.number
+        here = {*line.equations, *margins.own.get(key, ())}
+        beyond = margins.wider.get(key, set()) - here
         never = line.number in segment.never
         what = " dead" if never else ""
-        extra = f' data-e="{ranges(equations)}"' if equations else ""
-        share = f' style="--h:{own / most:.3f}"' if own else ""
+        extra = f' data-e="{ranges(here)}"' if here else ""
+        extra += f' data-w="{ranges(beyond)}"' if beyond else ""
+        own = len(margins.own.get(key, ()))
+        share = f' style="--h:{own / margins.most:.3f}"' if own else ""
         runs = f"{line.runs:,}" if line.runs else "never" if never else ""
         rows.append(
             f'<div class="r l{what}" id="s{number}.{line.number}" data-m="{margin}" role="option" tabindex="-1"{extra}>'
-            f'<i class="x">{runs}</i><i class="y"{share}>{f"{len(equations):,}" if equations else ""}</i>'
-            f'<i class="z">{line.number}</i><code>{code or " "}</code>{written_notes(remarks)}</div>')
+            f'<i class="x">{runs}</i><i class="y"{share}>{f"{len(here):,}" if here else ""}</i>'
+            f'<i class="z">{line.number}</i><code>{code or " "}</code>{written_notes(notes.get(key, ()))}</div>')
     return "".join(rows)
 
 

@@ -16,15 +16,19 @@
     add(byBegin, beginOf(+row.dataset.p), row);
     add(byLine, lineOf(+row.dataset.p), row);
   }
-  const numbered = row => {
+  const numbered = list => {
     const rows = [];
-    for (const part of (row.dataset.e || "").split(",")) {
+    for (const part of (list || "").split(",")) {
       if (!part) continue;
       const [first, last] = part.split("-").map(Number);
       for (let n = first; n <= (last ?? first); n++) { const found = $("e" + n); if (found) rows.push(found); }
     }
     return rows;
   };
+  // Lines that led to an equation: a call of its function, a loop around it.
+  const above = new Map();
+  for (const line of document.querySelectorAll(".l[data-w]"))
+    for (const row of numbered(line.dataset.w)) add(above, row, line);
 
   const operationsAt = place => byBegin.get(beginOf(place)).filter(row => kindOf(row) === "operation");
 
@@ -33,7 +37,7 @@
     const found = new Set(), kind = kindOf(row);
     const place = row.dataset.p === undefined ? null : +row.dataset.p;
     const line = kind === "line" ? row.id.slice(1) : place === null ? null : lineOf(place);
-    const equations = numbered(row);
+    const equations = [...numbered(row.dataset.e), ...numbered(row.dataset.w)];
     if (kind === "equation" || kind === "operation") {
       const same = place === null ? [] : kind === "equation" ? byPlace.get(place) : byBegin.get(beginOf(place));
       for (const other of same) if (kindOf(other) !== "fact") found.add(other);
@@ -125,7 +129,8 @@
       }
     }
     const [results, operands] = namesOf(row);
-    return [...operands.map(name => makers.get(name)), ...results.flatMap(name => readers.get(name) || [])]
+    return [...operands.map(name => makers.get(name)), ...results.flatMap(name => readers.get(name) || []),
+      ...(above.get(row) || [])]
       .filter(other => other && other !== row);
   };
   const mark = (rows, how) => {
@@ -133,6 +138,13 @@
       row.classList.toggle("lit", how);
       if (row.role === "option" || row.getAttribute("role") === "option") row.setAttribute("aria-selected", how);
     }
+  };
+  // Browsers refuse many changes of the address in a short time.
+  let address = 0;
+  const setAddress = () => {
+    const hash = selected ? "#" + selected.id : "";
+    try { if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname + location.search); }
+    catch { /* not allowed in a frame */ }
   };
   const select = (row, { reveal = true, keep = null } = {}) => {
     const found = row ? related(row) : new Set();
@@ -149,7 +161,8 @@
     markTabs();
     say();
     underline(row);
-    try { history.replaceState(null, "", row ? "#" + row.id : location.pathname + location.search); } catch { /* in a frame */ }
+    clearTimeout(address);
+    address = setTimeout(setAddress, 100);
     if (row && reveal) for (const panel of document.querySelectorAll(".scroll:not([hidden])"))
       if (panel !== keep) revealIn(panel);
   };
