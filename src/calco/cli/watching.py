@@ -49,7 +49,8 @@ class Watcher:
             self._made.add(this)
         elif this in self._made:
             # Now, for what is captured can be found by name as long as nobody binds the name to something else.
-            account = account_of(traced.record, traced=traced if self._keep else None)
+            account = account_of(traced.record, traced=traced if self._keep else None,
+                                 guards=this.guards.get(id(traced)))
             with self._lock:
                 self._accounts.setdefault(id(traced.record), account)
 

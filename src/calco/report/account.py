@@ -14,12 +14,14 @@ from calco.avals import ShapedArray
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.rewrite import dce
 from calco.jit import CapturedArray, Printed, Traced, TraceRecord
+from calco.jit.checks import Guards
 from calco.jit.driver import Jit
+from calco.jit.guards import MISSING
 from calco.jit.records import StaleCapture
 from calco.jit.retraces import retraces
 from calco.jit.stale import describe
 from calco.report.account_json import account_dict
-from calco.report.account_text import account_text
+from calco.report.account_text import account_text, value_text
 from calco.report.page import fragment, page
 from calco.tracing import Place, SelectedBranch
 from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
@@ -241,7 +243,7 @@ class Account:
 # --- making one --------------------------------------------------------------------------------
 
 def account_of(record: TraceRecord, *, traced: Traced | None = None, observation: Observation | None = None,
-               retraces: tuple = (), stale: tuple = (), warn_bytes: int = WARN_BYTES,
+               guards: Guards | None = None, retraces: tuple = (), stale: tuple = (), warn_bytes: int = WARN_BYTES,
                error: Failure | None = None) -> Account:
     """The account of a trace that `jit` has recorded.
 
@@ -252,6 +254,8 @@ def account_of(record: TraceRecord, *, traced: Traced | None = None, observation
         The program, for its StableHLO.
     observation : Observation, optional
         What was seen while it was traced.
+    guards : Guards, optional
+        The values that must stay what they are; of a trace that was not observed, they tell what it can read.
     retraces, stale : tuple
         See `Account`.
     warn_bytes : int
@@ -259,7 +263,7 @@ def account_of(record: TraceRecord, *, traced: Traced | None = None, observation
     error : Failure, optional
         What the function raised; then `record` tells what it had done before.
     """
-    reads = observation.reads if observation is not None else ()
+    reads = observation.reads if observation is not None else guarded_reads(guards) if guards is not None else ()
     return Account(
         function=record.function, place=record.place, arguments=record.arguments, statics=record.statics,
         options=changed_options(record.options), record=record, observation=observation, retraces=retraces,
@@ -273,8 +277,9 @@ def accounts_of(this: Jit) -> tuple[Account, ...]:
     programs = {id(traced.record): traced for traced in list(this.traced.values())}
     causes, found = retraces(this), []
     for number, record in enumerate(this.records):
+        traced = programs.get(id(record))
         found.append(account_of(
-            record, traced=programs.get(id(record)), stale=_stale(this, record, programs.get(id(record))),
+            record, traced=traced, guards=this.guards.get(id(traced)), stale=_stale(this, record, traced),
             retraces=tuple([c for c in causes if c.trace == number])))
     return tuple(found)
 
@@ -316,6 +321,25 @@ def printed_effects(printed: Sequence[Printed]) -> tuple[Effect, ...]:
         else:
             found[place if place is not None else (place, text)] = known._replace(count=known.count + 1)
     return tuple(found.values())
+
+
+def guarded_reads(guards: Guards) -> tuple[Read, ...]:
+    """The Python values that the code of a trace names and can reach; its arrays are captures, if it used them."""
+    found = []
+    for path, _, kind, value, _ in guards.guards:
+        if kind not in ("value", "container"):
+            continue
+        if path.startswith("os.environ["):
+            kind = "environment"
+        elif kind == "value":
+            kind = "length" if path.startswith("len(") else next(
+                (name for types, name in _KINDS if isinstance(value, types)), "object")
+        text = "unset" if value is MISSING or (kind == "environment" and value is None) else value_text(value)
+        found.append(Read(path, kind, text, None, ("guarded",)))
+    return tuple(found)
+
+
+_KINDS = ((bool, "bool"), ((int, float, complex, np.number), "number"), (str, "string"), (type(None), "None"))
 
 
 def merged(reads: Sequence[Read], captured: Sequence[CapturedArray], closed: ClosedJaxpr) -> tuple[Read, ...]:

@@ -51,11 +51,9 @@ def _title(text: Styled, account) -> None:
     text.line(Span(f"account of {account.function}", "heading"), Span(f"  {where}" if where else "", "place"))
     arrays, values = len(account.arrays), len(account.captures) - len(account.arrays)
     words = [f"{count_text(arrays, 'array')} ({size_text(account.nbytes)})" if arrays else "no arrays"]
+    words[0] += f" and {count_text(values, 'value')} taken" if values or account.observation is not None else " taken"
     if account.observation is not None:
-        words[0] += f" and {count_text(values, 'value')} taken"
         words += [count_text(len(account.effects), "effect"), count_text(len(account.decisions), "decision")]
-    else:
-        words[0] += " taken"
     words.append(count_text(len(account.equations), "equation"))
     if account.error is not None:
         words.append(f"raised {account.error.type}")
@@ -125,9 +123,9 @@ def _decisions(text: Styled, account) -> None:
     for d in account.decisions:
         spans = Span(d.reason, "dim"), Span(place_text(d.place), "place")
         if d.construct in ("for", "comprehension") or d.equations:
-            recorded = count_text(d.equations, "equation") if not total else f"{d.equations:,} of {total:,} equations"
-            loops.append((Span(decision_text(d), "code"), Span(d.outcome, "value"),
-                          Span(recorded if d.equations else "", "value"), *spans))
+            recorded = f"{d.equations:,} of {count_text(total, 'equation')}" if d.equations else ""
+            loops.append((Span(decision_text(d), "code"), Span(turns_text(d.outcome), "value"), Span(recorded, "value"),
+                          *spans))
         else:
             branches.append((Span(decision_text(d), "code"), Span(d.outcome, "value"), *spans))
     text.table(branches, give=(0, 2), limit=_ROWS)
@@ -135,10 +133,17 @@ def _decisions(text: Styled, account) -> None:
     text.blank()
 
 
+def turns_text(outcome: str) -> str:
+    """``3 times`` for ``3 iterations``."""
+    return "once" if outcome == "1 iteration" else outcome.replace(" iterations", " times")
+
+
 def decision_text(d: Decision) -> str:
     """``if n > 2``, ``for ... in range(3)``"""
     if d.construct in ("for", "comprehension"):
-        return f"for ... in {d.condition}"
+        line = d.place.text
+        whole = d.construct == "for" and line.startswith("for ") and line.endswith(f"{d.condition}:")
+        return line[:-1] if whole else f"for ... in {d.condition}"
     return d.condition if d.condition.startswith(d.construct) else f"{d.construct} {d.condition}"
 
 
@@ -228,7 +233,7 @@ def _times(text: Styled, account) -> None:
 
 def _unseen(text: Styled, account) -> None:
     if account.observation is None:
-        text.line(Span("values, branches and lines are on the account that explain() gives", "dim"))
+        text.line(Span("where values were read, branches and effects: ask explain()", "dim"))
         return
     text.heading("not seen", f"the trace was observed with {account.observation.how}")
     for words in account.observation.unseen or ("nothing is known to be missing",):
@@ -289,7 +294,7 @@ def line_notes(account) -> dict[tuple[str, int], list[str]]:
     for e in account.effects:
         note(e.place, f"once: {e.kind}")
     for d in account.decisions:
-        outcome = d.outcome.replace(" iterations", " times").replace("1 iteration", "once")
+        outcome = turns_text(d.outcome)
         note(d.place, outcome if d.construct in ("if", "assert", "for", "while") else f"{d.construct}: {outcome}")
     for read in account.captures:
         note(read.place, f"takes {read.path.removeprefix('global ').removeprefix('closure ')}")

@@ -1,6 +1,7 @@
 """`explain`: trace a function anew, watch it run, and tell what happened."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from types import TracebackType
 
 from calco.jit import TraceRecord
 from calco.jit.driver import Jit, extensions, jit
+from calco.jit.retraces import retraces
 from calco.jit.signature import flatten_arguments
-from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of
+from calco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, accounts_of, stale_of
 from calco.report.tables import size_text
 from calco.tracing import Place, place_of
 from calco.tracing.facts import Observation
@@ -104,9 +106,11 @@ def _account(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: boo
         record = error.__dict__.pop("__calco_record__", None)
         account = error.__calco_account__ = account_of(
             record, observation=_seen(observer, record), warn_bytes=warn_bytes, error=failure)
-        error.add_note(f"\n{account}")
+        # Python prints the message above the note.
+        error.add_note(f"\n{dataclasses.replace(account, error=failure._replace(message=''))}")
         raise
-    return account_of(traced.record, traced=traced, observation=_seen(observer, traced.record), warn_bytes=warn_bytes)
+    return account_of(traced.record, traced=traced, observation=_seen(observer, traced.record), warn_bytes=warn_bytes,
+                      retraces=retraces(this), stale=stale_of(this))
 
 
 def _seen(observer: Observer, record: TraceRecord) -> Observation:
@@ -146,4 +150,11 @@ def place_of_error(traceback: TracebackType | None) -> Place | None:
     return place
 
 
-extensions["explain"] = _method
+def _accounts(this: Jit, args: tuple, kwargs: dict) -> tuple[Account, ...]:
+    """``f.accounts()`` of a jitted function: those of the traces that its calls made, cheaper than `explain`."""
+    if args or kwargs:
+        raise TypeError(f"{this.name}.accounts() takes no arguments; {this.name}.explain(...) does")
+    return accounts_of(this)
+
+
+extensions["explain"], extensions["accounts"] = _method, _accounts

@@ -109,15 +109,17 @@ def short(text: str, width: int) -> str:
     'a lon...'
     """
     text = " ".join(text.splitlines()) if "\n" in text else text
-    return text if len(text) <= width else text[:max(width - 3, 0)] + "..."
+    return text if len(text) <= width else (text[:max(width - 3, 0)] + "...")[:width]
 
 
 def cut(spans: Iterable[Span], width: int) -> Line:
     """The spans up to `width` characters."""
     kept, left = [], width
     spans = [span for span in spans if span.text]
-    if sum(len(span.text.rstrip() if span is spans[-1] else span.text) for span in spans) <= width:
-        return tuple(spans)
+    while spans and not spans[-1].text.rstrip():
+        spans.pop()
+    if spans:
+        spans[-1] = Span(spans[-1].text.rstrip(), spans[-1].style)
     for span in spans:
         if len(span.text) > left:
             kept.append(Span(short(span.text, left), span.style))

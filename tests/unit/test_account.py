@@ -1,0 +1,406 @@
+"""The account of a trace: its text, its JSON, and that making one changes nothing."""
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import textwrap
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco.report import styled
+from calco.report.account_text import runs_of, value_text
+
+MODEL = '''\
+import calco
+import calco.numpy as jnp
+import numpy as np
+
+W = np.ones((4, 2), np.float32)
+config = {"rate": 0.5, "verbose": False}
+history = []
+
+
+@calco.jit
+def layer(x, w, unused, depth=2):
+    history.append(x.shape)
+    for i in range(depth):
+        x = jnp.tanh(x @ W) @ w
+    if config["verbose"]:
+        print("never printed")
+    return x * config["rate"]
+'''
+
+TEXT = '''\
+account of layer  model_of_account.py:10
+  1 array (32 B) and 3 values taken, 1 effect, 2 decisions, 7 equations
+
+called with
+    x       float32[3,4]
+    w       float32[2,4]
+    unused  int32[] weak  not used
+
+took from outside, frozen: 1 array, 32 B; 3 other values
+    global W                  float32[4,2]  32 B  in 2 equations    model_of_account.py:14
+    default depth of layer    2                   decided a branch  model_of_account.py:11
+    global config["verbose"]  False               decided a branch  model_of_account.py:15
+    global config["rate"]     0.5                 literal           model_of_account.py:17
+
+ran once, at trace time
+    mutation  history.append(x.shape)  model_of_account.py:12
+
+decided at trace time
+    if config["verbose"]  False  global config["verbose"] = False  model_of_account.py:15
+    for i in range(depth)  2 times  6 of 7 equations  default depth of la...  model_of_account.py:13
+
+never reached
+    print("never printed")  in layer  model_of_account.py:16
+
+shapes and dtypes that Python read  fixed for this signature
+    x.shape = (3, 4)  model_of_account.py:12
+
+the source  times run, equations recorded, line
+    layer  model_of_account.py
+         10  @calco.jit
+    1x   11  def layer(x, w, unused, depth=2):  # takes default depth of layer
+    1x   12      history.append(x.shape)        # once: mutation
+    3x   13      for i in range(depth):         # 2 times
+    2x 6 14          x = jnp.tanh(x @ W) @ w    # takes W
+    1x   15      if config["verbose"]:          # False; takes config["verbose"]
+     -   16          print("never printed")     # never reached
+    1x 1 17      return x * config["rate"]      # takes config["rate"]
+
+the program  7 equations
+    { lambda a:f32[4,2]; b:f32[3,4] c:f32[2,4] d:i32[]. let
+        e:f32[3,2] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] b a
+        f:f32[3,2] = tanh e
+        g:f32[3,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] f c
+        h:f32[3,2] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] g a
+        i:f32[3,2] = tanh h
+        j:f32[3,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] i c
+        k:f32[3,4] = mul j 0.5:f32[]
+      in (k,) }
+
+times  the trace while observed
+    trace  DURATION
+
+not seen  the trace was observed with HOW
+'''
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("account") / "model_of_account.py"
+    path.write_text(MODEL)
+    spec = importlib.util.spec_from_file_location("model_of_account", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["model_of_account"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["model_of_account"]
+
+
+@pytest.fixture(scope="module")
+def account(model):
+    return model.layer.explain(np.ones((3, 4), np.float32), np.ones((2, 4), np.float32), 1)
+
+
+# --- the text -----------------------------------------------------------------------------------
+
+def test_the_whole_account(account):
+    text = re.sub(r"\d+(\.\d+)? (us|ms|s)\b", "DURATION", str(account))
+    text = re.sub(r"sys\.(monitoring|settrace)", "HOW", text)
+    head, _, unseen = text.partition("with HOW\n")
+    assert head + "with HOW\n" == TEXT
+    assert "    other threads are not seen" in unseen.splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_line_is_wider_than_asked(account, width):
+    lines = account.to_text(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_parts_can_be_left_out_or_shown_whole(account):
+    assert "the source" not in account.to_text(source=False)
+    assert "... 16 more lines ..." in account.to_text(jaxpr_lines=6)
+    assert "more lines" not in account.to_text(jaxpr_lines=None)
+
+
+def test_a_function_that_takes_nothing_says_so():
+    text = str(calco.explain(lambda: 1.0)())
+    assert "took nothing from outside" in text and "no side effects seen" in text and "    no arguments" in text
+
+
+def test_the_repr_is_one_line(account):
+    assert repr(account) == "Account(layer(x: f32[3,4], w: f32[2,4], unused: i32[]), 4 captures, 7 equations)"
+
+
+# --- the value ----------------------------------------------------------------------------------
+
+def test_the_fields(account):
+    assert [(name, aval.short) for name, aval in account.arguments] == [
+        ("x", "f32[3,4]"), ("w", "f32[2,4]"), ("unused", "i32[]")]
+    assert account.unused == ("unused",) and account.nbytes == 32 and account.calls == 0
+    assert [read.path for read in account.arrays] == ["global W"] and account.large == ()
+    assert [unreached.lines[0].number for unreached in account.never_reached] == [16]
+    assert "module @jit_layer" in account.stablehlo and "stablehlo.tanh" in account.stablehlo
+    with pytest.raises(AttributeError):
+        account.function = "another"
+
+
+def test_json_is_stable(account):
+    told = json.loads(account.to_json())
+    assert list(told) == [
+        "calco_account", "function", "place", "arguments", "statics", "options", "captures", "totals", "effects",
+        "decisions", "never_reached", "shape_reads", "selected", "unused", "equations", "jaxpr", "sources",
+        "observed_with", "unseen", "retraces", "stale", "seconds", "calls", "error"]
+    assert told["calco_account"] == 1 and told["error"] is None
+    assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 2**20, "effects": 1,
+                              "decisions": 2, "equations": 7}
+    place = {"file", "line", "column", "end_line", "end_column", "function", "text"}
+    keys = {"arguments": {"name", "dtype", "shape", "weak_type", "used"},
+            "captures": {"path", "kind", "value", "place", "roles", "dtype", "shape", "nbytes", "equations", "count"},
+            "effects": {"kind", "what", "place", "count"},
+            "decisions": {"construct", "condition", "outcome", "reason", "place", "count", "equations"},
+            "never_reached": {"file", "function", "lines"}, "shape_reads": {"what", "place"},
+            "equations": {"primitive", "place"}, "sources": {"file", "function", "never_reached", "lines"}}
+    for field, names in keys.items():
+        assert told[field], field
+        for row in told[field]:
+            assert set(row) == names, field
+            assert "place" not in row or set(row["place"]) == place
+    assert told["captures"][0]["equations"] == [0, 3] and told["captures"][0]["shape"] == [4, 2]
+    assert told["equations"][6]["place"]["text"] == 'return x * config["rate"]'
+    assert told == account.to_dict()
+
+
+def test_it_is_a_page_and_a_cell(account, tmp_path):
+    account.to_html(tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert page.lower().startswith("<!doctype html>") and "layer" in page
+    assert "layer" in account._repr_html_() and "<script" not in account._repr_html_()
+
+
+# --- explain ------------------------------------------------------------------------------------
+
+def test_explaining_leaves_the_function_as_it_was():
+    runs = []
+    inner = calco.jit(lambda x: runs.append("inner") or x + 1)
+
+    @calco.jit
+    def outer(x):
+        runs.append("outer")
+        return inner(x) + inner(x)
+
+    outer(1.0)
+    before = outer.cache_info(), inner.cache_info(), outer.records(), inner.records()
+    assert runs == ["outer", "inner"]
+    for account in (outer.explain(1.0), calco.explain(outer)(1.0), outer.explain(np.ones(3, np.float32))):
+        assert [e.what for e in account.effects if e.kind == "mutation"] == ["runs.append(\"inner\")",
+                                                                             "runs.append(\"outer\")"][::-1]
+    assert runs == ["outer", "inner"] * 4  # all Python ran again, that of the nested function too
+    assert before == (outer.cache_info(), inner.cache_info(), outer.records(), inner.records())
+
+
+def test_any_callable_can_be_explained():
+    def power(x, n):
+        return x ** n if n else x
+
+    account = calco.explain(power, static_argnames="n")(calco.ShapeDtypeStruct((2,), "float32"), n=3)
+    assert account.statics == (("n", 3),) and account.function == "power"
+    assert [(d.condition, d.reason) for d in account.decisions] == [("n", "n = 3 is static")]
+    gradient = calco.explain(calco.grad(lambda x: jnp.sin(x)))(1.0)
+    assert "cos" in [name for name, _ in gradient.equations]
+    bound = calco.explain(power.__get__(2.0), static_argnames="n")(n=3)
+    assert bound.arguments == () and bound.statics == (("n", 3),)
+
+
+def test_static_arguments_of_a_jitted_function_are_its_own():
+    @calco.jit
+    def f(x):
+        return x
+
+    with pytest.raises(ValueError, match=r"explain: f is jitted, and its static arguments were given to jit"):
+        calco.explain(f, static_argnames="x")
+
+
+@pytest.mark.parametrize("function", [3, None, "f"])
+def test_what_cannot_be_called_cannot_be_explained(function):
+    with pytest.raises(TypeError, match="explain"):
+        calco.explain(function)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "1"])
+def test_a_limit_is_a_number_of_bytes(value):
+    with pytest.raises(TypeError, match="explain: warn_bytes must be an int, a number of bytes, got "):
+        calco.explain(len, warn_bytes=value)
+
+
+def test_bad_arguments_are_no_fault_of_the_function():
+    with pytest.raises(TypeError, match="argument x is 'text' of type str") as caught:
+        calco.explain(lambda x: x)("text")
+    assert not hasattr(caught.value, "__calco_account__")
+
+
+def test_what_raises_has_the_account_up_to_there():
+    weights = np.ones(3, np.float32)
+
+    def f(x, n):
+        y = x * weights
+        if n > 2:
+            raise ValueError("too many")
+        return y
+
+    with pytest.raises(ValueError, match="too many") as caught:
+        calco.explain(f, static_argnames="n")(np.ones(3, np.float32), n=3)
+    account = caught.value.__calco_account__
+    assert account.error.type == "ValueError" and account.error.place.text == 'raise ValueError("too many")'
+    assert [name for name, _ in account.equations] == ["mul"] and account.unused == ()
+    assert [read.path for read in account.arrays] == ["closure weights of test_what_raises_has_the_account_up_to_there"]
+    assert [d.outcome for d in account.decisions] == ["True"] and account.to_dict()["error"]["message"] == "too many"
+    note, = caught.value.__notes__
+    assert "the program up to the error  1 equation" in note and note.splitlines()[-1].startswith("raised ValueError at ")
+    assert str(account).endswith("    too many")
+
+
+def test_an_error_of_an_inner_function_is_told_of_the_whole():
+    inner = calco.jit(lambda x: jnp.reshape(x, (5,)))
+
+    @calco.jit
+    def outer(x):
+        return inner(jnp.sin(x))
+
+    with pytest.raises(TypeError) as caught:
+        outer.explain(np.ones(3, np.float32))
+    account = caught.value.__calco_account__
+    assert account.function == "outer" and [name for name, _ in account.equations] == ["sin"]
+    assert "jnp.reshape" in account.error.place.text
+
+
+def test_large_arrays_are_warned_about():
+    table = np.ones(2**18 + 1, np.float32)
+    function = calco.jit(lambda x: x + table)
+    with pytest.warns(calco.LargeCaptureWarning, match=r"closure table .*float32\[262145\], 1\.0 MiB") as caught:
+        account = function.explain(1.0)
+    assert caught[0].filename == __file__ and "! closure table" in str(account)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calco.explain(function, warn_bytes=2**21)(1.0)
+        function(1.0)  # a call says nothing
+    with pytest.warns(calco.LargeCaptureWarning, match=r"explain\(f, warn_bytes=12\)"):
+        calco.explain(lambda x: x + np.ones(3, np.float32), warn_bytes=11)(1.0)
+
+
+def test_arrays_of_one_line_and_type_are_told_apart():
+    first, second = np.ones(3, np.float32), np.zeros(3, np.float32)
+
+    def f(x):
+        return x * first + second * 2.0 + x / second  # the product is NumPy's: another array
+
+    account = calco.explain(f)(1.0)
+    rows = {read.path.partition(" of ")[0]: [account.equations[i][0] for i in read.equations] for read in account.arrays}
+    assert rows == {"closure first": ["mul"], "closure second": ["div"], "second * 2.0": ["add"]}
+
+
+def test_threads_explain_side_by_side():
+    def f(x):
+        for _ in range(20):
+            x = jnp.sin(x)
+        return x
+
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(calco.explain(f)(1.0))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(len(a.equations), a.decisions[0].outcome, a.decisions[0].equations) for a in found] == [
+        (20, "20 iterations", 20)] * 3
+
+
+# --- accounts of calls --------------------------------------------------------------------------
+
+SCALE = 2.0
+SETTINGS = {"rate": 0.5, "name": "a"}
+
+
+@pytest.mark.filterwarnings("ignore::calco.errors.StaleCaptureWarning")
+def test_calls_leave_accounts(monkeypatch):
+    @calco.jit
+    def f(x):
+        print("once")
+        return x * SCALE + (SETTINGS["rate"] if SETTINGS["name"] == "a" else 0)
+
+    f(np.ones(2, np.float32))
+    f(np.ones(3, np.float32))
+    first, second = f.accounts()
+    assert {(read.path, read.value) for read in first.captures} == {
+        ("global SCALE", "2.0"), ("global SETTINGS['rate']", "0.5"), ("global SETTINGS['name']", "'a'")}
+    assert first.retraces == () and [cause.argument for cause in second.retraces] == ["x"]
+    assert [(e.kind, e.what) for e in first.effects] == [("print", 'print("once")')]
+    assert first.stale == () and first.calls == 1 and first.observation is None
+    monkeypatch.setitem(SETTINGS, "rate", 0.25)
+    stale, = f.accounts()[0].stale
+    assert (stale.path, stale.old, stale.new) == ("global SETTINGS['rate']", "0.5", "0.25")
+    assert "was 0.5  is 0.25" in str(f.accounts()[1])
+    explained = f.explain(np.ones(3, np.float32))
+    assert len(explained.retraces) == 1 and len(explained.stale) == 1
+    told = explained.to_dict()
+    assert told["retraces"][0]["kind"] == "shape" and told["stale"][0]["new"] == "0.25"
+    with pytest.raises(TypeError, match=r"f\.accounts\(\) takes no arguments"):
+        f.accounts(1)
+
+
+def test_unusual_values_do_no_harm():
+    class Loud:
+        def __repr__(self):
+            raise RuntimeError("no repr")
+
+    assert value_text(Loud()) == "<repr raised RuntimeError>"
+    assert len(value_text("x" * 100)) == 60
+    account = calco.explain(lambda x, y: x, static_argnames="y")(1.0, y=Loud())
+    assert "static <repr raised RuntimeError>" in str(account)
+    json.dumps(account.to_dict())
+
+
+# --- lines and tables ---------------------------------------------------------------------------
+
+def test_tables_give_way_where_they_may():
+    text = styled.Styled(width=40)
+    text.table([(styled.Span("a" * 50), styled.Span("file.py:1")), (styled.Span("b"), styled.Span("file.py:22"))])
+    assert text.plain == textwrap.indent("aaaaaaaaaaaaaaaaaaaaa...  file.py:1\nb" + " " * 25 + "file.py:22", "    ")
+
+
+def test_long_tables_are_folded():
+    text = styled.Styled()
+    text.table([(styled.Span(str(i)),) for i in range(20)], limit=8)
+    assert text.plain.split() == ["0", "1", "2", "3", "4", "5", "...", "12", "more", "...", "18", "19"]
+
+
+def test_consecutive_lines():
+    assert runs_of([]) == [] and runs_of([1]) == [(1, 1)] and runs_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
+
+
+def test_lines_are_cut_at_the_width():
+    line = styled.cut([styled.Span("abc"), styled.Span("defgh"), styled.Span("  ")], 6)
+    assert "".join(span.text for span in line) == "abc..."
