@@ -18,8 +18,8 @@ from calco.report.account import Failure, account_of
 from calco.report.page import fragment, jaxpr_html, page
 from calco.report.page_html import escape, ranges
 from calco.report.page_places import Places
-from calco.report.page_rows import Repeat, folds
-from calco.report.page_source import marked, segments
+from calco.report.page_rows import Loop, Repeat, Row, RowPage, folds
+from calco.report.page_source import called, marked, segments
 from calco.tracing import Place
 from calco.tracing.facts import Listing, SourceLine
 from tests.unit.page_accounts import ITERATIONS, NASTY, large, layer, model, place, small
@@ -320,6 +320,38 @@ def test_folds_cover_every_sequence_once():
 ])
 def test_folds(keys, expected):
     assert list(folds(keys)) == expected
+
+
+def test_a_repeat_is_named_after_a_loop_only_if_the_loop_recorded_as_much():
+    places = Places()
+    numbers = [places.number(Place("f.py", 20 + i, 0, 20 + i, 5, "f")) for i in range(3)]
+    rows = [Row(f"e{i}", numbers[i % 3], "", "sin", []) for i in range(12)]
+    inside, other = Loop("f.py", 18, "for a", 4, 12), Loop("f.py", 19, "for b", 4, 3)
+    early, elsewhere = Loop("f.py", 2, "for c", 4), Loop("g.py", 1, "while d", 4)
+    longer, longest = Loop("g.py", 1, "for e", 5), Loop("f.py", 1, "for f", 6)
+    for loops, expected in [([inside, other, early], inside), ([other], None), ([early, elsewhere], early),
+                            ([longer], longer), ([longest], None)]:
+        page_of_rows = RowPage(places, "equation", loops)
+        page_of_rows.rows(rows)
+        assert page_of_rows.looped == ({(expected.file, expected.line): set(range(12))} if expected else {})
+
+
+def test_a_call_leads_to_equations_only_without_doubt():
+    def lines(start, texts, runs):
+        return tuple(SourceLine(start + i, text, runs) for i, text in enumerate(texts))
+
+    own = {("f.py", 11): [1, 2], ("f.py", 21): [3]}
+    inner = Listing("f.py", "inner", lines(20, ["def inner(x):", "    return sin(x)"], 2))
+    outer = Listing("f.py", "outer", lines(10, ["def outer(x):", "    y = x * 2", "    return inner(y)"], 2))
+    main = Listing("f.py", "main", lines(1, ["def main(x):", "    x = 1", "    return outer(x)"], 2))
+    assert called([main, outer, inner], own) == {("f.py", 12): {3}, ("f.py", 3): {1, 2, 3}}
+    # Two calls, or a call that ran more often than the function: nobody knows.
+    twice = main._replace(lines=lines(1, ["def main(x):", "    x = outer(x)", "    return outer(x)"], 2))
+    assert called([twice, outer, inner], own) == {("f.py", 12): {3}}
+    often = outer._replace(lines=lines(10, ["def outer(x):", "    y = x * 2", "    return inner(y)"], 3))
+    assert ("f.py", 12) not in called([main, often, inner], own)
+    itself = Listing("f.py", "loop", lines(30, ["def loop(x):", "    return loop(x)"], 2))
+    assert called([itself], {("f.py", 31): [5]}) == {("f.py", 31): {5}}
 
 
 def test_overlapping_listings_show_each_line_once():

@@ -13,7 +13,7 @@ from calco.ir import ClosedJaxpr
 from calco.report.page_html import data_block, escape
 from calco.report.page_places import Places, short_file
 from calco.report.page_programs import jaxpr_bodies, module_bodies
-from calco.report.page_rows import RowPage, size
+from calco.report.page_rows import Loop, RowPage, size
 from calco.report.page_source import SIGNS, source_pane
 from calco.report.page_tables import Tab, TablePage, none, time_bar
 from calco.report.tables import count_text, size_text
@@ -177,14 +177,14 @@ def program_tabs(account, places: Places) -> tuple[list[Tab], dict[tuple[str, in
     return found, rows.looped
 
 
-def unrolled(account) -> list[tuple[str, int, str, int]]:
-    """The loops that Python ran: file, line, words of the source, iterations."""
+def unrolled(account) -> list[Loop]:
+    """The loops that Python ran, once each."""
     found = []
     for decision in account.decisions:
         match = _ITERATIONS.search(decision.outcome)
         if match:
-            words = f"{decision.construct} {decision.condition}"
-            found.append((decision.place.file, decision.place.line, words, int(match.group(1).replace(",", ""))))
+            found.append(Loop(decision.place.file, decision.place.line, f"{decision.construct} {decision.condition}",
+                              int(match.group(1).replace(",", "")), decision.equations))
     return found
 
 

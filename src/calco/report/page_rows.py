@@ -57,10 +57,19 @@ class Repeat(NamedTuple):
     count: int
 
 
-class RowPage:
-    """Writes rows; `noun` is what one row is, `loops` the loops that Python unrolled: (file, line, words, count)."""
+class Loop(NamedTuple):
+    """A loop that Python ran while tracing: its place, its words, and how many equations it recorded, 0 if unknown."""
+    file: str
+    line: int
+    words: str
+    iterations: int
+    equations: int = 0
 
-    def __init__(self, places: Places, noun: str, loops: Sequence[tuple[str, int, str, int]] = ()):
+
+class RowPage:
+    """Writes rows; `noun` is what one row is."""
+
+    def __init__(self, places: Places, noun: str, loops: Sequence[Loop] = ()):
         self.places, self.noun, self.loops = places, noun, loops
         self.open = True
         # The rows of the program itself that each loop made, by the line of the loop.
@@ -124,8 +133,8 @@ class RowPage:
         title = f"<b>{count:,} \N{MULTIPLICATION SIGN}</b> {what}"
         loop = self.loop(taken[:period], count)
         if loop is not None:
-            title += f" <em>{escape(loop[2])}</em>"
-            self.looped.setdefault(loop[:2], set()).update(
+            title += f" <em>{escape(loop.words)}</em>"
+            self.looped.setdefault((loop.file, loop.line), set()).update(
                 int(row.ident[1:]) for row in taken if row.ident[1:].isdigit())
         if period < 4:
             inner = self.rows(taken, _MAX_DEPTH)
@@ -167,15 +176,17 @@ class RowPage:
             return f"{first}, {last}"
         return f"{first}\N{EN DASH}{last.line}" if last.line != first.line else str(first)
 
-    def loop(self, rows: Sequence[Row], count: int) -> tuple[str, int, str, int] | None:
+    def loop(self, rows: Sequence[Row], count: int) -> Loop | None:
         """The loop that ran so often: the one next above the rows, or the only one, which called their functions."""
         lines = [(p.file, p.line) for p in (self.places.places[r.place] for r in rows if r.place >= 0)]
         # The first iteration may differ from the others.
-        loops = [loop for loop in self.loops if 0 <= loop[3] - count <= 1]
+        fewest = count * len(rows) if self.noun == "equation" else 0
+        loops = [loop for loop in self.loops
+                 if 0 <= loop.iterations - count <= 1 and (not loop.equations or loop.equations >= fewest)]
         if not lines or not loops:
             return None
         file, first = min(lines)
-        above = [loop for loop in loops if loop[0] == file and loop[1] <= first]
+        above = [loop for loop in loops if loop.file == file and loop.line <= first]
         if above:
             return max(above)
         return loops[0] if len(loops) == 1 else None
