@@ -63,3 +63,10 @@ class Constant:
 
     def __init__(self, value):
         self.value = self.source = value
+
+
+def asserting(x, n):
+    """Here, for pytest rewrites the assertions of test modules."""
+    assert n > 2, "too small"
+    assert x is not None
+    return x * n

@@ -70,7 +70,7 @@ class Decisions:
 
     def _tested(self, state, subject, truth: bool) -> None:
         """A part of a condition came out; tell the condition once all of it is decided."""
-        construct, test, node = self._owner(state, subject)
+        owner = construct, test, node = self._owner(state, subject)
         if construct is None:
             return
         known = state.tests.setdefault(test, {})
@@ -79,14 +79,21 @@ class Decisions:
             if count < len(subject.ops):
                 return
         known[subject] = truth
-        value = fold(test, known)
+        self._settle(state, *owner)
+
+    def _settle(self, state, construct: str, test, node) -> None:
+        value = fold(test, state.tests[test])
         if value is None:
             return
         del state.tests[test]
         if construct == "while":
             self._while(state, node, value)
-        else:
-            self._record(state, construct, test, node).outcomes[value] += 1
+            return
+        self._record(state, construct, test, node).outcomes[value] += 1
+        outer = self._owner(state, node) if construct == "conditional expression" else (None,)
+        if outer[0] is not None:  # it is itself a part of a condition
+            state.tests.setdefault(outer[1], {})[node, "arm"] = value
+            self._settle(state, *outer)
 
     def _while(self, state, node, goes_on: bool) -> None:
         if node not in state.loops:
@@ -225,9 +232,10 @@ def fold(node, known: dict) -> bool | None:
         return None if part is None else not part
     if isinstance(node, ast.NamedExpr):
         return fold(node.value, known)
-    if isinstance(node, ast.IfExp):  # only one of them was evaluated
-        part = fold(node.body, known)
-        return fold(node.orelse, known) if part is None else part
+    if isinstance(node, ast.IfExp) and (node, "arm") in known:
+        taken, other = (node.body, node.orelse) if known[node, "arm"] else (node.orelse, node.body)
+        part = fold(taken, known)
+        return known.get(other) if part is None else part
     if isinstance(node, ast.Constant):
         return bool(node.value)
     return None

@@ -17,7 +17,7 @@ from calco.tracing.observe_decisions import Decisions
 from calco.tracing.observe_effects import changes_argument, dropped_update, effect_of_call
 from calco.tracing.observe_plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
 from calco.tracing.observe_values import (ABSENT, CONTAINER, IMMEDIATE, Evaluator, Found, Registry, clip, is_a, kind_of,
-                                          plain_item, plain_key, summary)
+                                          plain_item, plain_key, static_attribute, summary)
 from calco.tracing.source import Place, positions_of
 
 _MUTABLE = (list, dict, set, bytearray, np.ndarray)
@@ -97,6 +97,7 @@ class Watch:
         """The observation ends: what is still running counts up to here."""
         for state in list(self.frames.values()):
             self.decisions.finish(state)
+            state.liner = state.frame = None
         self.frames.clear()
         self.functions.clear()
         self.bound, self.keywords = [], {}
@@ -124,13 +125,13 @@ class Watch:
                 if not hasattr(function, "__wrapped__"):
                     return
                 function = function.__wrapped__
-            elif is_a(function, type) or function is None:
+            elif is_a(function, type) or function is None or function is ABSENT:
                 return
             else:
-                wrapped = getattr(type(function), "__wrapped__", None) and function.__wrapped__
-                if root and wrapped is None:
+                wrapped, _ = static_attribute(function, "__wrapped__")
+                if wrapped is ABSENT and root:
                     self.bound.append(function)
-                function = wrapped or vars(type(function)).get("__call__")
+                function = static_attribute(type(function), "__call__")[0] if wrapped is ABSENT else wrapped
 
     # --- events
 
@@ -190,6 +191,7 @@ class Watch:
             return
         self.decisions.finish(state)
         caller = state.parent
+        state.liner = state.frame = None  # no reference cycle: the collector is paused while tracing
         if caller is None or value is ABSENT or caller.frame is not frame.f_back:
             return
         known = self.registry.find(value)

@@ -41,7 +41,11 @@ class CodeFacts(NamedTuple):
         Every attribute name that is loaded.
     stored_attributes, stored_globals, stored_cells : frozenset of str
     mutated : frozenset of (str, str)
-        Kind and root of the chains on lines that change a container in place.
+        Kind and root of the chains whose value is changed in place.
+    mutated_attributes : frozenset of str
+        Attributes whose value is changed in place: ``history`` of ``self.history.append(x)``.
+    constants : frozenset
+        Strings and integers that stand in the code: keys, perhaps.
     """
     chains: tuple[Chain, ...]
     attributes: frozenset[str]
@@ -49,9 +53,12 @@ class CodeFacts(NamedTuple):
     stored_globals: frozenset[str]
     stored_cells: frozenset[str]
     mutated: frozenset[tuple[str, str]]
+    mutated_attributes: frozenset[str]
+    constants: frozenset
 
 
 _known: dict[int, tuple[CodeType, CodeFacts]] = {}
+_SILENT = {"CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL", "NOP", "RESUME"}
 
 
 def scan(code: CodeType) -> CodeFacts:
@@ -65,46 +72,85 @@ def scan(code: CodeType) -> CodeFacts:
 
 
 def _scan(code: CodeType) -> CodeFacts:
-    chains: list[Chain] = []
-    lines: list[int | None] = []
-    attributes, stored_attributes, stored_globals, stored_cells = set(), set(), set(), set()
-    changed_lines: set[int | None] = set()
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL",
-                                                                             "PUSH_NULL", "NOP", "RESUME")]
+    every = list(dis.get_instructions(code))
+    instructions = [i for i in every if i.opname not in _SILENT]
     free = set(code.co_freevars)
+    chains: dict[int, Chain] = {}  # by the offset of the root
+    attributes, stored_attributes, stored_globals, stored_cells = set(), set(), set(), set()
+    holders: list[Chain] = []
     for place, step in enumerate(instructions):
         name, value = step.opname, step.argval
-        line = step.positions.lineno if step.positions else None
         kind = ("global" if name in _GLOBAL else "closure" if name in _CELL and value in free else
-                "local" if name.startswith("LOAD_FAST") and isinstance(value, str) else None)
+                "local" if "LOAD_FAST" in name else None)
         if kind is not None:
-            steps = _steps(instructions, place + 1)
-            chains.append(Chain(kind, value, steps))
-            lines.append(line)
-        if name in _ATTRIBUTE:
+            value = value[-1] if isinstance(value, tuple) else value  # two loads in one instruction
+            chains[step.offset] = Chain(kind, value, _steps(instructions, place + 1))
+        elif name in _ATTRIBUTE:
             attributes.add(value)
-            if value in _MUTATORS:
-                changed_lines.add(line)
         elif name in ("STORE_ATTR", "DELETE_ATTR"):
             stored_attributes.add(value)
         elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             stored_globals.add(value)
         elif name == "STORE_DEREF" and value in free:
             stored_cells.add(value)
-        elif name in _STORES_ITEM:
-            changed_lines.add(line)
-    mutated = {(c.kind, c.root) for c, line in zip(chains, lines) if line in changed_lines}
+    for place, step in enumerate(every):
+        if step.opname in _STORES_ITEM or step.opname in _ATTRIBUTE and step.argval in _MUTATORS:
+            root = chains.get(_container(every, place))
+            if root is not None:
+                holders.append(root)
+    mutated = {(c.kind, c.root) for c in holders if _last_attribute(c) is None}
+    mutated_attributes = {name for name in map(_last_attribute, holders) if name is not None}
+    found = list(chains.values())
+    constants = {c for c in code.co_consts if isinstance(c, (str, int))}
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             facts = scan(inner)
-            chains += [c for c in facts.chains if c.kind != "local"]
+            found += [c for c in facts.chains if c.kind != "local"]
             attributes |= facts.attributes
             stored_attributes |= facts.stored_attributes
             stored_globals |= facts.stored_globals
-            stored_cells |= facts.stored_cells
+            stored_cells |= facts.stored_cells & free
             mutated |= {m for m in facts.mutated if m[0] != "local"}
-    return CodeFacts(tuple(dict.fromkeys(_hashable(chains))), frozenset(attributes), frozenset(stored_attributes),
-                     frozenset(stored_globals), frozenset(stored_cells), frozenset(mutated))
+            mutated_attributes |= facts.mutated_attributes
+            constants |= facts.constants
+    return CodeFacts(tuple(dict.fromkeys(_hashable(found))), frozenset(attributes), frozenset(stored_attributes),
+                     frozenset(stored_globals), frozenset(stored_cells), frozenset(mutated),
+                     frozenset(mutated_attributes), frozenset(constants))
+
+
+def _last_attribute(chain: Chain) -> str | None:
+    """The attribute that holds what is changed; the method that changes it does not count."""
+    names = [name for kind, name in chain.steps if kind == "attribute"]
+    if names and names[-1] in _MUTATORS:
+        names.pop()
+    return names[-1] if names else None
+
+
+def _container(every, place: int) -> int:
+    """The offset of the instruction that an expression starts with: what is changed by the one at `place`; or -1."""
+    step = every[place]
+    at = place - 1
+    if step.opname in _STORES_ITEM:
+        for _ in range(2 if step.opname == "STORE_SLICE" else 1):  # the key lies above
+            at = _start(every, at) - 1
+    at = _start(every, at)
+    return every[at].offset if at >= 0 else -1
+
+
+def _start(every, place: int) -> int:
+    """Where the expression that ends at `place` starts: its instructions push one value in all."""
+    depth = 0
+    while place >= 0:
+        step = every[place]
+        if step.opname == "STORE_FAST_LOAD_FAST":  # what it stores lies below what it loads
+            depth += 1
+        elif step.opname != "CACHE":
+            argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
+            depth += dis.stack_effect(step.opcode, argument, jump=False)
+        if depth >= 1:
+            return place
+        place -= 1
+    return -1
 
 
 def _hashable(chains):
