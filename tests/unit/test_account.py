@@ -279,7 +279,8 @@ def test_what_raises_has_the_account_up_to_there():
     assert [read.path for read in account.arrays] == ["closure weights of test_what_raises_has_the_account_up_to_there"]
     assert [d.outcome for d in account.decisions] == ["True"] and account.to_dict()["error"]["message"] == "too many"
     note, = caught.value.__notes__
-    assert "the program up to the error  1 equation" in note and note.splitlines()[-1].startswith("raised ValueError at ")
+    assert "the program up to the error  1 equation" in note
+    assert note.splitlines()[-1].startswith("raised ValueError at ")
     assert str(account).endswith("    too many")
 
 
@@ -318,7 +319,8 @@ def test_arrays_of_one_line_and_type_are_told_apart():
         return x * first + second * 2.0 + x / second  # the product is NumPy's: another array
 
     account = calco.explain(f)(1.0)
-    rows = {read.path.partition(" of ")[0]: [account.equations[i][0] for i in read.equations] for read in account.arrays}
+    rows = {read.path.partition(" of ")[0]: [account.equations[i][0] for i in read.equations]
+            for read in account.arrays}
     assert rows == {"closure first": ["mul"], "closure second": ["div"], "second * 2.0": ["add"]}
 
 

@@ -74,7 +74,7 @@ if __name__ == "__main__":
         step(np.ones((size, 300), np.float32))
     double = calco.jit(lambda v: v * 2)
     for i in range(4):
-        double(float(i))
+        double(np.ones(8, np.float32))
     print("arguments", sys.argv[1:], __file__ == sys.argv[0], sys.modules["__main__"].step is step)
     if "fail" in sys.argv:
         raise KeyError("lost")

@@ -58,7 +58,8 @@ def command(given: argparse.Namespace) -> int:
     else:
         output.show(account_text(account, width=output.width, jaxpr_lines=None if given.full else 24))
     if given.html:
-        write_page(account, given.html)
+        with output.status(f"writing {given.html}"):
+            write_page(account, given.html)
     if error is not None and not given.json:
         show_error(error)
     return 0 if error is None else 1

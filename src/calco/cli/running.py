@@ -48,10 +48,11 @@ def command(given: argparse.Namespace) -> int:
             json.dump({"calco_run": 1, "script": given.script, "arguments": given.args, "exit_status": status,
                        "seconds": seconds, "functions": [f.to_dict() for f in functions],
                        "never_called": never_called}, file, indent=2)
+    output = Output(sys.stderr, given.color)
     if given.html:
-        watcher.write_pages(given.html, title, functions)
+        with output.status(f"writing pages to {given.html}"):
+            watcher.write_pages(given.html, title, functions)
     if not given.quiet:
-        output = Output(sys.stderr, given.color)
         sys.stdout.flush()
         sys.stderr.write("\n")
         output.show(run_text(title, seconds, functions, never_called, output.width))

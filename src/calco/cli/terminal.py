@@ -4,7 +4,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 from typing import TextIO
 
 from calco.report.styled import Styled
@@ -67,7 +66,7 @@ class Output:
         return span.text, _STYLES.get(span.style, "")
 
     def status(self, words: str):
-        """A context in which a terminal says what is going on."""
+        """A context in which a terminal says what is going on. Not for code of the user's, which may want to ask."""
         if self._console is None or not self.terminal:
             return contextlib.nullcontext()
-        return rich.console.Console(file=sys.stderr).status(words)
+        return rich.console.Console(stderr=True).status(words)
