@@ -17,7 +17,7 @@ class Seen:
         with Observer(function, how=how, include_library=library) as observer:
             try:
                 self.closed = calco.make_jaxpr(function, static_argnums=static)(*args)
-            except Exception as raised:
+            except Exception as raised:  # noqa: BLE001 (told below)
                 self.error, self.closed = raised, None
         assert (error is None) == (self.error is None), self.error
         if error is not None:

@@ -45,12 +45,12 @@ def test_printing_and_logging(how, capsys):
         logging.debug("quiet")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.warn("careful")
+            warnings.warn("careful", stacklevel=1)
         return x
 
     assert Seen(function, 1.0, how=how).effects == [
         ("print", 'print("loss", 1)'), ("print", 'sys.stdout.write("more")'), ("log", 'LOG.info("step %d", 1)'),
-        ("log", 'logging.debug("quiet")'), ("log", 'warnings.warn("careful")')]
+        ("log", 'logging.debug("quiet")'), ("log", 'warnings.warn("careful", stacklevel=1)')]
 
 
 def test_the_line_and_the_count(how, capsys):
@@ -83,7 +83,7 @@ def test_writes_to_names(how):
 
 
 def test_mutation_of_what_outlives_the_trace(how):
-    bag = [0]
+    bag, name = [0], "y"
 
     def function(x):
         RESULTS.append(x.shape)
@@ -94,7 +94,7 @@ def test_mutation_of_what_outlives_the_trace(how):
         TABLE[0] = 1
         TABLE.fill(2)
         HOLDER.x += 1
-        setattr(HOLDER, "y", 1)
+        setattr(HOLDER, name, 1)
         del HOLDER.y
         next(ITEMS)
         alias = CACHE
@@ -108,7 +108,7 @@ def test_mutation_of_what_outlives_the_trace(how):
         ("mutation", "RESULTS.append(x.shape)"), ("mutation", 'CACHE["k"] = ...'), ("mutation", "CACHE.update(j=2)"),
         ("mutation", 'CACHE.setdefault("m", [])'), ("mutation", 'NAMES.add("b")'), ("mutation", "TABLE[0] = ..."),
         ("mutation", "TABLE.fill(2)"), ("attribute write", "HOLDER.x += ..."),
-        ("attribute write", 'setattr(HOLDER, "y", 1)'), ("attribute write", "del HOLDER.y"),
+        ("attribute write", "setattr(HOLDER, name, 1)"), ("attribute write", "del HOLDER.y"),
         ("mutation", "next(ITEMS)"), ("mutation", 'alias["n"] = ...'), ("mutation", "bag.extend([1])"),
         ("mutation", "results += ...")]
 

@@ -117,7 +117,7 @@ def test_a_started_thread_is_stated(how):
 def test_an_observation_within_another_is_refused(how):
     inner = Observer(how=how)
     with Observer(how=how) as outer:
-        with pytest.raises(RuntimeError, match="being observed already"):
+        with pytest.raises(RuntimeError, match="is being observed"):
             inner.__enter__()
         with pytest.raises(RuntimeError, match="has ended"):
             outer.observation()
@@ -128,10 +128,10 @@ def test_an_observation_within_another_is_refused(how):
 
 
 def test_bad_mechanisms():
-    with pytest.raises(ValueError, match='how must be "sys.monitoring" or "sys.settrace"'):
+    with pytest.raises(ValueError, match="how must be"):
         Observer(how="profile")
     if sys.version_info < (3, 12):
-        with pytest.raises(ValueError, match="needs Python 3.12"):
+        with pytest.raises(ValueError, match="needs Python"):
             Observer(how="sys.monitoring")
 
 
@@ -188,26 +188,31 @@ def test_without_a_free_tool_the_other_mechanism_is_taken():
 
 @mechanisms
 def test_no_object_of_the_program_is_kept(how):
-    class Big:
-        def __init__(self):
-            self.scale, self.w = 2.0, np.ones(3, np.float32)
+    objects = []
 
-    big = Big()
-    objects = [weakref.ref(big)]
+    def run():
+        class Big:
+            def __init__(self):
+                self.scale, self.w = 2.0, np.ones(3, np.float32)
 
-    def function(x):
-        y = Big()
-        objects.append(weakref.ref(y))
-        return x * big.scale * y.scale + big.w
+        big = Big()
+        objects.append(weakref.ref(big))
 
-    with Observer(function, how=how) as observer:
-        staged = stage(lambda v: [function(v)], [shaped((3,), np.dtype("float32"))])
-    facts = observer.observation(staged.jaxpr, staged.captures)
-    assert [read.roles for read in facts.reads if read.kind == "array"] == [("constvar",)]
-    assert facts is observer.observation()
-    del big, staged, function
+        def function(x):
+            y = Big()
+            objects.append(weakref.ref(y))
+            return x * big.scale * y.scale + big.w
+
+        with Observer(function, how=how) as observer:
+            staged = stage(lambda v: [function(v)], [shaped((3,), np.dtype("float32"))])
+        facts = observer.observation(staged.jaxpr, staged.captures)
+        assert [read.roles for read in facts.reads if read.kind == "array"] == [("constvar",)]
+        assert facts is observer.observation()
+        return observer
+
+    observer = run()
     gc.collect()
-    assert all(reference() is None for reference in objects)
+    assert observer is not None and all(reference() is None for reference in objects)
 
 
 @mechanisms

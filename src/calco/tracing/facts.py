@@ -49,7 +49,8 @@ class Effect(NamedTuple):
     ----------
     kind : str
         ``print``, ``log``, ``global write``, ``nonlocal write``, ``attribute write``, ``mutation``, ``file``,
-        ``network``, ``clock``, ``random``, ``lost update`` (a dropped ``x.at[...]`` result) or ``argument mutation``.
+        ``network``, ``process``, ``clock``, ``random``, ``lost update`` (a dropped ``x.at[...]`` result) or
+        ``argument mutation``.
     what : str
         In words of the source: ``print("loss", loss)``, ``global COUNT``, ``results.append(...)``.
     place : Place or None

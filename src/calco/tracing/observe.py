@@ -125,6 +125,6 @@ def observe(function: Callable, *args, **kwargs) -> tuple[object, Observation]:
     try:
         with observer:
             result = function(*args, **kwargs)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (it is part of the result)
         result = error
     return result, observer.observation()

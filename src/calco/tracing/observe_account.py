@@ -59,7 +59,7 @@ class Equations:
         return None, []
 
     def after(self, marks: list, node, found: list[int]) -> list[int]:
-        """Of the equations `found`, those recorded after one of these reads at `node` and before the next read there."""
+        """Of the equations `found`, those recorded between one of these reads at `node` and the next read there."""
         counts = [count for owner, count in marks if owner == self.identity]
         if not counts:
             return found

@@ -16,7 +16,7 @@ _REASONS = 4
 
 class Record:
     """A `Decision` in the making."""
-    __slots__ = ("construct", "condition", "place", "reason", "outcomes", "turns", "equations", "test")
+    __slots__ = ("condition", "construct", "equations", "outcomes", "place", "reason", "test", "turns")
 
     def __init__(self, construct: str, condition: str, place: Place, reason: str, test):
         self.construct, self.condition, self.place, self.reason = construct, condition, place, reason
@@ -28,7 +28,7 @@ class Record:
 
 class Turns:
     """One run of a loop: its turns so far, and where the recording stood when it began."""
-    __slots__ = ("record", "turns", "trace", "start")
+    __slots__ = ("record", "start", "trace", "turns")
 
     def __init__(self, record: Record, trace, start: int):
         self.record, self.turns, self.trace, self.start = record, 0, trace, start
@@ -70,7 +70,7 @@ class Decisions:
 
     def _tested(self, state, subject, truth: bool) -> None:
         """A part of a condition came out; tell the condition once all of it is decided."""
-        owner = construct, test, node = self._owner(state, subject)
+        owner = construct, test, _ = self._owner(state, subject)
         if construct is None:
             return
         known = state.tests.setdefault(test, {})

@@ -22,14 +22,14 @@ import numpy as np
 from calco.tracing.observe_values import Found, is_a
 
 _LOG_METHODS = frozenset("debug info warning warn error critical exception log".split())
-_PATH_METHODS = frozenset("open read_text read_bytes write_text write_bytes mkdir unlink touch rename replace rmdir "
-                          "symlink_to hardlink_to chmod iterdir glob rglob stat exists is_file is_dir".split())
+_PATH_METHODS = frozenset("open read_text read_bytes write_text write_bytes mkdir unlink touch rename replace "
+                          "rmdir symlink_to hardlink_to chmod iterdir glob rglob stat exists is_file is_dir".split())
 # Names that only a path has: enough where the object itself cannot be seen.
 _PATH_ONLY = frozenset("read_text read_bytes write_text write_bytes".split())
-_OS_FILES = frozenset("listdir scandir walk remove unlink rename replace mkdir makedirs rmdir removedirs stat open read "
-                      "write truncate chmod link symlink".split())
+_OS_FILES = frozenset("listdir scandir walk remove unlink rename replace mkdir makedirs rmdir removedirs stat open "
+                      "read write truncate chmod link symlink".split())
 _NUMPY_FILES = frozenset("load save savez savez_compressed loadtxt savetxt fromfile genfromtxt memmap".split())
-_NETWORK = frozenset("socket _socket ssl http urllib urllib3 requests httpx aiohttp ftplib smtplib socketserver".split())
+_NETWORK = frozenset("socket _socket ssl http urllib urllib3 requests httpx aiohttp ftplib smtplib".split())
 _CLOCK = frozenset("time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns "
                    "thread_time thread_time_ns localtime gmtime ctime asctime strftime sleep clock_gettime".split())
 _MUTATING = {
@@ -109,7 +109,7 @@ def _of_function(function, node: ast.Call) -> str | None:
         return None
     module = function.__module__ if isinstance(function.__module__, str) else ""
     top = module.partition(".")[0]
-    if module == "logging" and name in _LOG_METHODS or function is warnings.warn:
+    if (module == "logging" and name in _LOG_METHODS) or function is warnings.warn:
         return "log"
     if module == "time":
         return "clock" if name in _CLOCK else None
@@ -124,15 +124,17 @@ def _of_library(function, name: str, module: str, top: str) -> str | None:
         return "random"
     if top == "random" or function is np.random.default_rng or function is np.random.RandomState:
         return "random"
-    if top in ("subprocess", "_posixsubprocess") or top in ("os", "posix", "nt") and name in ("system", "popen", "fork"):
+    if top in ("subprocess", "_posixsubprocess"):
         return "process"
     if top in _NETWORK:
         return "network"
     if top in ("os", "posix", "nt"):
+        if name in ("system", "popen", "fork"):
+            return "process"
         if name in ("putenv", "unsetenv"):
             return "global write"
         return "file" if name in _OS_FILES else None
-    if top == "numpy" and name in _NUMPY_FILES or top in ("shutil", "tempfile"):
+    if (top == "numpy" and name in _NUMPY_FILES) or top in ("shutil", "tempfile"):
         return "file"
     if module in ("pickle", "_pickle", "json") and name in ("load", "dump"):
         return "file"

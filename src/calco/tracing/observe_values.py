@@ -409,7 +409,7 @@ def plain_item(owner, key):
         return owner.get(key, ABSENT) if type(key) is str else ABSENT
     if is_a(owner, _SEQUENCES) and type(key) is int and not _overridden(owner, "__getitem__"):
         return owner[key] if -len(owner) <= key < len(owner) else ABSENT
-    if type(owner) is np.ndarray and (type(key) is int or type(key) is tuple and all(type(k) is int for k in key)):
+    if type(owner) is np.ndarray and (type(key) is int or (type(key) is tuple and all(type(k) is int for k in key))):
         try:
             return owner[key]
         except IndexError:

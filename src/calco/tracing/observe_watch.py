@@ -12,57 +12,37 @@ from collections import Counter
 
 import numpy as np
 
-from calco.core import Tracer, state as interpreter
+from calco.core import Tracer
+from calco.core import state as interpreter
 from calco.tracing.observe_decisions import Decisions
 from calco.tracing.observe_effects import changes_argument, dropped_update, effect_of_call
 from calco.tracing.observe_plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
-from calco.tracing.observe_values import (ABSENT, CONTAINER, IMMEDIATE, Evaluator, Found, Registry, clip, is_a, kind_of,
-                                          plain_item, plain_key, static_attribute, summary)
+from calco.tracing.observe_state import (
+    FrameState,
+    ReadRecord,
+    assigned_loads,
+    holds_tracers,
+    inner_codes,
+    loads_of,
+)
+from calco.tracing.observe_values import (
+    ABSENT,
+    IMMEDIATE,
+    Evaluator,
+    Found,
+    Registry,
+    clip,
+    is_a,
+    kind_of,
+    plain_item,
+    plain_key,
+    static_attribute,
+    summary,
+)
 from calco.tracing.source import Place, positions_of
 
 _MUTABLE = (list, dict, set, bytearray, np.ndarray)
 _VALUES = ("number", "string", "bool", "None", "array")
-
-
-class FrameState:
-    """A frame of user code that runs. Dropped when the frame is left.
-
-    Attributes
-    ----------
-    parent : FrameState or None
-        The nearest frame of user code that called it.
-    given : dict
-        Parameters whose value is a default, static, or given by a `partial`.
-    returned : dict
-        What calls in this frame have returned, where that is traced or from outside, by the end of the call.
-    jump, loops, tests
-        See `Decisions`.
-    """
-    __slots__ = ("frame", "code", "plan", "parent", "liner", "last_line", "given", "returned", "made_inside",
-                 "is_class_body", "jump", "loops", "tests")
-
-    def __init__(self, frame, plan: Plan, parent: FrameState | None, made_inside):
-        self.frame, self.code, self.plan, self.parent = frame, frame.f_code, plan, parent
-        self.given: dict[str, Found] = {}
-        self.returned: dict[tuple, Found] = {}
-        self.made_inside = made_inside
-        self.is_class_body = isinstance(plan.node, ast.ClassDef)
-        self.last_line = 0
-        # A comprehension is a frame of its own on Python 3.11, and none later: its lines are those around it.
-        self.liner = parent.liner if parent is not None and self.code.co_name in COMPREHENSIONS else self
-        self.jump, self.loops, self.tests = None, {}, {}
-
-
-class ReadRecord:
-    """A `Read` in the making. It holds the value, if it is a number or an array, until the account is made."""
-    __slots__ = ("path", "kind", "summary", "place", "origin", "count", "value", "uses", "marks")
-
-    def __init__(self, path, kind, text, place, origin, value):
-        self.path, self.kind, self.summary, self.place, self.origin = path, kind, text, place, origin
-        self.value = value
-        self.count = 0
-        self.uses: dict[ast.AST, Plan] = {}
-        self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
 
 
 class Watch:
@@ -143,7 +123,7 @@ class Watch:
         plan = plan_of(code, frame.f_globals)
         if id(code) not in self.plans:
             self.plans[id(code)] = plan
-            for inner in _inner_codes(code):
+            for inner in inner_codes(code):
                 self.made_inside.setdefault(id(inner), set()).update(code.co_cellvars)
         self.calls[id(code)] += 1
         outer = frame.f_back
@@ -164,7 +144,7 @@ class Watch:
             return False
         try:
             self._step(state, step, offset)
-        except Exception as error:  # the program must go on; the account says what it lacks
+        except Exception as error:  # noqa: BLE001 (the program must go on; the account says what it lacks)
             place = f"{state.code.co_filename}:{step.line}"
             self.uncounted[f"{place} could not be observed ({type(error).__name__}: {error})"] = None
         return True
@@ -246,7 +226,7 @@ class Watch:
         elif is_a(value, IMMEDIATE):
             state.given[name] = Found(value, name, "static")
         else:
-            self.registry.add(value, name, "argument" if _holds_tracers(value) else "static")
+            self.registry.add(value, name, "argument" if holds_tracers(value) else "static")
 
     def _is_bound(self, value) -> bool:
         """Whether the observed function is a method of `value`, or a `partial` of it."""
@@ -259,7 +239,7 @@ class Watch:
         plan = state.plan
         if node is None or plan.node is None:
             return
-        uses = _loads_of(plan.node, name)
+        uses = loads_of(plan.node, name)
         if uses:
             read = self.report(found, node, state)
             if read is not None and len(read.uses) < 2:
@@ -317,7 +297,7 @@ class Watch:
         read.count += 1
         self._mark(read, node)
         if node not in read.uses:
-            read.uses.update(dict.fromkeys((node, *_assigned_loads(node, state.plan)), state.plan))
+            read.uses.update(dict.fromkeys((node, *assigned_loads(node, state.plan)), state.plan))
         return read
 
     def _mark(self, read: ReadRecord, node) -> None:
@@ -370,7 +350,7 @@ class Watch:
         owner = holder.value
         if is_a(owner, dict) or type(owner).__name__ == "_Environ":
             there = plain_item(owner, key.value) is not ABSENT
-        elif is_a(owner, (set, frozenset)) or is_a(owner, (list, tuple)) and plain_key(tuple(owner)):
+        elif is_a(owner, (set, frozenset)) or (is_a(owner, (list, tuple)) and plain_key(tuple(owner))):
             there = key.value in owner
         else:
             return None
@@ -514,48 +494,3 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Floor
 
 def shape_text(value) -> str:
     return str(tuple(value)) if isinstance(value, tuple) else str(value)
-
-
-def _inner_codes(code):
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield constant
-            yield from _inner_codes(constant)
-
-
-def _holds_tracers(value, depth: int = 4) -> bool:
-    """Whether traced values lie in the containers and plain attributes of `value`."""
-    if is_a(value, Tracer):
-        return True
-    if depth == 0 or is_a(value, IMMEDIATE):
-        return False
-    if is_a(value, dict):
-        return any(_holds_tracers(v, depth - 1) for v in dict.values(value))
-    if is_a(value, (list, tuple)):
-        base = list if is_a(value, list) else tuple
-        return any(_holds_tracers(v, depth - 1) for v in base.__iter__(value))
-    if is_a(value, CONTAINER):
-        return False
-    try:
-        fields = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return False
-    return type(fields) is dict and any(_holds_tracers(v, depth - 1) for v in fields.values())
-
-
-def _loads_of(root, name: str) -> list:
-    return [n for n in ast.walk(root) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-
-
-def _assigned_loads(node, plan: Plan) -> list:
-    """Uses of the name that the expression is assigned to, if it is: ``lr = config["lr"]``."""
-    if plan.tree is None:
-        return []
-    parent = plan.tree.parents.get(node)
-    target = None
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
-        target = parent.targets[0]
-    elif isinstance(parent, ast.NamedExpr):
-        target = parent.target
-    scope = plan.enclosing() if isinstance(target, ast.Name) else None
-    return _loads_of(scope, target.id) if scope is not None else []
