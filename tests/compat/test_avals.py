@@ -1,6 +1,7 @@
 """The promotion lattice is JAX's, entry by entry: every pair of dtypes, weak or not, in 32 bits and in 64."""
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import calco
 import calco.numpy as cnp
-from calco.avals import dtypes, options
+from calco.avals import dtypes, options, python_aval
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 jnp = jax.numpy
@@ -44,13 +45,10 @@ def test_every_pair_of_dtypes():
 def test_every_dtype_with_a_python_number():
     differ = []
     for name, number in itertools.product(NAMES, (True, 1, 1.0, 1j)):
-        dtype = dtypes.canonicalize(name)
-        with_number = jax.ShapeDtypeStruct((), dtype)
-        theirs = either(lambda: (lambda d, w: (str(d), w))(
-            *jax.dtypes.result_type(with_number, number, return_weak_type_flag=True)))
-        aval = cnp.asarray(number).aval
-        ours = either(lambda: (lambda d, w: (d.name, w))(
-            *dtypes.promote((dtype, False), (aval.dtype, isinstance(number, (int, float, complex)) and number is not True))))
+        dtype, python = dtypes.canonicalize(name), python_aval(type(number))
+        theirs = either(functools.partial(jax.dtypes.result_type, jax.ShapeDtypeStruct((), dtype), number,
+                                          return_weak_type_flag=True))
+        ours = either(functools.partial(dtypes.promote, (dtype, False), (python.dtype, python.weak_type)))
         if ours != theirs:
             differ.append((name, number, ours, theirs))
     assert not differ

@@ -27,7 +27,8 @@ def x64(request):
 
 def test_equal_avals_are_one_object():
     a = ShapedArray((2, 3), "float32")
-    assert a is ShapedArray([2, 3], np.float32) is ShapedArray((np.int64(2), 3), np.dtype("f4")) is shaped((2, 3), dtypes.float32)
+    assert a is ShapedArray([2, 3], np.float32) is ShapedArray((np.int64(2), 3), np.dtype("f4"))
+    assert a is shaped((2, 3), dtypes.float32)
     assert a is a.update() is a.update(shape=[2, 3]) is a.strong is copy.copy(a) is copy.deepcopy(a)
     assert a is pickle.loads(pickle.dumps(a))
 

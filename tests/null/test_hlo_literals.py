@@ -53,7 +53,8 @@ def test_float_text_is_the_bit_pattern(dtype):
 def test_integer_text_is_the_number(dtype):
     limits = ml_dtypes.iinfo(dtype)
     for number in {int(limits.min), int(limits.max), 0, 1}:
-        assert scalar_text(np.asarray(number).astype(dtype)[()] if dtype.itemsize == 1 else dtype.type(number), dtype) == str(number)
+        assert scalar_text(np.asarray(number).astype(dtype)[()] if dtype.itemsize == 1 else dtype.type(number),
+                           dtype) == str(number)
 
 
 # --- blocks -------------------------------------------------------------------------------------
@@ -80,7 +81,8 @@ def test_equal_constants_are_written_once_and_others_apart():
 
 def test_constants_of_bits_equal_and_types_different_are_apart():
     one = np.float32(1)
-    names, lines = constants([one, one, one.view(np.int32)], [F32, shaped((2,), dtypes.float32), shaped((), dtypes.int32)])
+    names, lines = constants([one, one, one.view(np.int32)],
+                             [F32, shaped((2,), dtypes.float32), shaped((), dtypes.int32)])
     assert len(set(names)) == 3
     assert lines[1:] == ["%2 = stablehlo.constant dense<0x3F800000> : tensor<2xf32>",
                          "%3 = stablehlo.constant dense<1065353216> : tensor<i32>"]
@@ -130,7 +132,7 @@ def test_a_module_without_results_and_with_private_functions():
 module @a_b_c {
   func.func public @main(%1: tensor<f32> {tf.aliasing_output = 0 : i32}) -> () {
     %2 = func.call @helper(%1) : (tensor<f32>) -> (tensor<f32>) loc(#s0)
-    func.return 
+    func.return
   }
   func.func private @helper(%1: tensor<f32>) -> (tensor<f32>) {
     func.return %1 : tensor<f32>
@@ -141,12 +143,14 @@ module @a_b_c {
 
 def test_unique_symbols():
     module = Module("m")
-    assert [module.unique("f"), module.unique("f"), module.unique("f_0"), module.unique("main"), module.unique("<lambda>")] == [
+    assert [module.unique("f"), module.unique("f"), module.unique("f_0"), module.unique("main"),
+            module.unique("<lambda>")] == [
         "f", "f_0", "f_0_0", "main_0", "lambda"]
     assert module.alias("x") == module.alias("x") != module.alias("y")
 
 
-@pytest.mark.parametrize("name", ["f", "<lambda>", "", "_", "9lives", "größe", "a.b c", "数", "main", "__call__", "x" * 300])
+@pytest.mark.parametrize("name",
+                         ["f", "<lambda>", "", "_", "9lives", "größe", "a.b c", "数", "main", "__call__", "x" * 300])
 def test_symbols_are_legal(name):
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", symbol(name))
 

@@ -28,9 +28,11 @@ def choose(branches, index, *operands):
 
 
 BRANCHES = {
-    "residuals differ": [lambda x, w: jnp.sin(x) * w, lambda x, w: x, lambda x, w: jnp.exp(x @ x) * w + jnp.tanh(w * x)],
+    "residuals differ": [lambda x, w: jnp.sin(x) * w, lambda x, w: x,
+                         lambda x, w: jnp.exp(x @ x) * w + jnp.tanh(w * x)],
     "dtypes of residuals differ": [
-        lambda x, w: jnp.cos(x.astype("bfloat16")).astype("float32") * w, lambda x, w: jnp.sin(x) * w, lambda x, w: x ** 3],
+        lambda x, w: jnp.cos(x.astype("bfloat16")).astype("float32") * w, lambda x, w: jnp.sin(x) * w,
+                                   lambda x, w: x ** 3],
     "constants": [lambda x, w: jnp.ones(3), lambda x, w: x * 2 + w, lambda x, w: jnp.full(3, 1.5)],
     "all constants": [lambda x, w: jnp.ones(3), lambda x, w: jnp.zeros(3), lambda x, w: jnp.arange(3.0)],
     "an operand not used": [lambda x, w: x * x, lambda x, w: jnp.sin(x), lambda x, w: -x],
@@ -93,7 +95,8 @@ def test_a_batched_index_gives_each_example_its_branch(name):
 
 def test_integer_and_bool_operands_have_no_tangents():
     def f(x, i, keep, p):
-        return lax.cond(p, lambda x, i, keep: jnp.where(keep, x * i, x).sum(), lambda x, i, keep: (x + i).sum(), x, i, keep)
+        return lax.cond(p, lambda x, i, keep: jnp.where(keep, x * i, x).sum(), lambda x, i, keep: (x + i).sum(), x, i,
+                        keep)
 
     i, keep = np.array([1, 2, 3]), np.array([True, False, True])
     for p, expected in ((True, [1, 1, 3]), (False, [1, 1, 1])):
@@ -160,7 +163,8 @@ def test_python_numbers_as_operands_stay_weak():
 
 def test_branches_share_slots_of_residuals():
     """Three branches that each keep one array of one type need one slot, not three."""
-    f = grad(lambda x, i: lax.switch(i, [lambda x: jnp.sin(x).sum(), lambda x: jnp.exp(x).sum(), lambda x: (x ** 3).sum()], x))
+    branches = [lambda x: jnp.sin(x).sum(), lambda x: jnp.exp(x).sum(), lambda x: (x ** 3).sum()]
+    f = grad(lambda x, i: lax.switch(i, branches, x))
     program = make_jaxpr(f)(X, 1)
     first, second = [e for e in program.jaxpr.eqns if e.primitive.name == "cond"]
     assert [v.aval.short for v in first.outvars] == ["f32[]", "f32[3]"]

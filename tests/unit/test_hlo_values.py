@@ -77,7 +77,8 @@ def test_literals_of_a_program_keep_their_bits(x64):
 
 
 def test_an_integer_that_does_not_fit_is_an_error_and_a_float_becomes_inf():
-    with pytest.raises(OverflowError, match="Python int 2147483648 is out of range for int32; enable x64 or use a float"):
+    with pytest.raises(OverflowError,
+                       match="Python int 2147483648 is out of range for int32; enable x64 or use a float"):
         calco.jit(lambda x: x + 2 ** 31)(1)
     assert calco.jit(lambda x: jnp.where(x, 1e39, 0.0))(True) == np.inf
     with options.override(enable_x64=True):

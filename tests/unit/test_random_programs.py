@@ -21,8 +21,8 @@ from calco.ir import check_jaxpr
 from calco.ir.evaluate import evaluate_reference
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed")
-from hypothesis import HealthCheck, given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 EXAMPLES = 40
 FLOATS = (0, 1, 2)  # the inputs that are differentiated
@@ -148,7 +148,8 @@ def typed(step: Step, avals):
     try:
         np.broadcast_shapes(*[a.shape for a in given])
     except ValueError:
-        if step.operation not in ("concatenate", "dot", "outer", "dynamic", "scatter", "cond", "switch", "jit", "jit captures"):
+        if step.operation not in ("concatenate", "dot", "outer", "dynamic", "scatter", "cond", "switch", "jit",
+                                  "jit captures"):
             return None
     with options.override(enable_x64=True):
         out = calco.eval_shape(lambda *xs: OPERATIONS[step.operation].function(step.k, *xs), *given)
@@ -246,7 +247,8 @@ def test_a_program_means_one_thing(program):
 
         looped = [np.stack(pair) for pair in zip(expected, compiled(*others))]
         assert_close(found["vmap"], looped, "vmap and a loop")
-        assert_close(reference(functools.partial(gradients, program), inputs), found["grad"], "gradients in NumPy and compiled", 1e-8)
+        assert_close(reference(functools.partial(gradients, program), inputs), found["grad"],
+                     "gradients in NumPy and compiled", 1e-8)
         assert_close([g[0] for g in found["vmap of grad"]], found["grad"], "vmap of grad, and grad", 1e-8)
         assert_close([found["grad of vmap"]], [found["vmap of grad"][0]], "grad of vmap, and vmap of grad", 1e-8)
 

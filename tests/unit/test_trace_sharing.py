@@ -108,9 +108,11 @@ MAKERS = {
     "an attribute by its name": (lambda o: lambda x: getattr(o, "value") * x, [Holder(1.0), Holder(2.0)]),  # noqa: B009
     "a slot by its name": (lambda o: lambda x: getattr(o, "value") * x, [Slotted(1.0), Slotted(2.0)]),  # noqa: B009
     "a number": (lambda k: lambda x: x * k, [2, 3, 2.0, True, np.float32(4)]),
-    "a scalar array": (lambda k: lambda x: x * k, [jnp.asarray(2.0), jnp.asarray(3.0), np.asarray(2.0), np.asarray(3.0)]),
+    "a scalar array": (lambda k: lambda x: x * k,
+                       [jnp.asarray(2.0), jnp.asarray(3.0), np.asarray(2.0), np.asarray(3.0)]),
     "an array": (lambda k: lambda x: x * k, [jnp.ones(2), jnp.zeros(2), np.ones(2), np.zeros(2)]),
-    "a shape": (lambda s: lambda x: jnp.reshape(x + A, s.shape), [np.ones((2, 3)), np.ones((3, 2)), jnp.ones((6, 1)), jnp.ones(6)]),
+    "a shape": (lambda s: lambda x: jnp.reshape(x + A, s.shape),
+                [np.ones((2, 3)), np.ones((3, 2)), jnp.ones((6, 1)), jnp.ones(6)]),
     "a default": (lambda k: lambda x, s=None: x * k, [2.0, 3.0]),
     "an iterator": (lambda i: lambda x: x * next(i), lambda: [iter([1, 2]), iter([3, 4])]),
     "a counter": (counting, [1, 5]),

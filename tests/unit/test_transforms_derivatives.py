@@ -89,7 +89,8 @@ def test_confusing_two_derivatives_is_a_mistake_it_does_not_make():
     assert float(grad(lambda x: x * grad(lambda y: x + y)(2.0))(1.0)) == 1.0
     assert float(grad(lambda x: x * grad(lambda y: x * y)(2.0))(3.0)) == 6.0
     assert float(jvp(lambda x: x * jvp(lambda y: x * y, (2.0,), (1.0,))[1], (3.0,), (1.0,))[1]) == 6.0
-    assert float(vmap(lambda x: grad(lambda y: vmap(lambda z: x * y * z)(X).sum())(2.0))(X)[2]) == pytest.approx(2 * 1.5)
+    nested = vmap(lambda x: grad(lambda y: vmap(lambda z: x * y * z)(X).sum())(2.0))
+    assert float(nested(X)[2]) == pytest.approx(2 * 1.5)
 
 
 # --- trees and arguments ------------------------------------------------------------------------
@@ -206,8 +207,10 @@ def test_a_leaked_value_is_refused_and_its_function_named(leak):
         return x * 2
 
     leak(leaking)
-    for use in (lambda v: kept[0] + v, jit(lambda v: v + kept[0]), grad(lambda v: v * kept[0]), lambda v: float(kept[0]),
-                lambda v: np.asarray(kept[0]), lambda v: vmap(lambda a: a * kept[0])(X), lambda v: lax.cond(v > 0, lambda: kept[0], lambda: v)):
+    for use in (lambda v: kept[0] + v, jit(lambda v: v + kept[0]), grad(lambda v: v * kept[0]),
+                lambda v: float(kept[0]),
+                lambda v: np.asarray(kept[0]), lambda v: vmap(lambda a: a * kept[0])(X),
+                lambda v: lax.cond(v > 0, lambda: kept[0], lambda: v)):
         with pytest.raises(UnexpectedTracerError, match="`leaking`"):
             use(1.0)
 
@@ -215,7 +218,7 @@ def test_a_leaked_value_is_refused_and_its_function_named(leak):
 # --- what derivatives hold ----------------------------------------------------------------------
 
 def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
-    y, pull = vjp(lambda x: jnp.sin(x) * x, X)
+    _, pull = vjp(lambda x: jnp.sin(x) * x, X)
     leaves, tree = calco.tree.flatten(pull)
     assert leaves and all(isinstance(x, calco.Array) for x in leaves)
     again = calco.tree.unflatten(tree, leaves)
@@ -240,7 +243,7 @@ def test_residuals_are_freed_with_the_function():
 
 
 def test_linear_functions_are_linear_and_can_be_called_again():
-    y, push = linearize(lambda x, w: {"o": jnp.tanh(w @ x)}, X, W)
+    _, push = linearize(lambda x, w: {"o": jnp.tanh(w @ x)}, X, W)
     a, b = push(X, W)["o"], push(X * 2, W * 2)["o"]
     np.testing.assert_allclose(b, 2 * a, rtol=1e-6)
     np.testing.assert_allclose(vmap(push)(np.stack([X, X * 2]), np.stack([W, W * 2]))["o"], np.stack([a, b]), rtol=1e-6)

@@ -218,9 +218,9 @@ class Module:
         args = ", ".join(f"{a.name}: {a.aval.mlir}{' ' + extra if extra else ''}" for a, extra in zip(block.args, attrs))
         types = ", ".join(v.aval.mlir for v in results)
         body = "".join(f"    {line}\n" for line in block.lines)
-        tail = f"{', '.join(v.name for v in results)} : {types}" if results else ""
+        tail = f" {', '.join(v.name for v in results)} : {types}" if results else ""
         self.functions.append(f"  func.func {'public' if public else 'private'} @{name}({args}) -> ({types}) {{\n"
-                              f"{body}    func.return {tail}\n  }}\n")
+                              f"{body}    func.return{tail}\n  }}\n")
 
     def text(self) -> str:
         """The module as StableHLO text."""
