@@ -146,6 +146,9 @@ def test_a_line_knows_its_equations_its_runs_and_its_notes(document):
     assert lines[str(place(layer, "return").line)]["text"].startswith("6")
     never = lines[str(place(layer, "x = -x").line)]
     assert "dead" in never["class"].split() and never["text"].startswith("never")
+    # Five equations of the program, three in its branches.
+    cond = place(model, "lax.cond").line
+    assert lines[str(cond)]["text"].startswith(f"18{cond}")
     for function, text, note in [(model, "RATE", "global RATE = 0.5"), (model, "print", "print"),
                                  (model, "for w in ws", "6 iterations (ws has 6 items), 24 equations"),
                                  (model, "h @ TABLE", "global TABLE float32[4,3] 48 B")]:

@@ -7,14 +7,15 @@ import itertools
 import os
 import pkgutil
 import re
+from collections import Counter
 from functools import cache
 
 from calco.ir import ClosedJaxpr
 from calco.report.page_html import data_block, escape
 from calco.report.page_places import Places, short_file
 from calco.report.page_programs import jaxpr_bodies, module_bodies
-from calco.report.page_rows import Loop, RowPage, size
-from calco.report.page_source import SIGNS, source_pane
+from calco.report.page_rows import Loop, RowPage, rows_by_place, size
+from calco.report.page_source import SIGNS, Recorded, lines_of, source_pane
 from calco.report.page_tables import Tab, TablePage, none, time_bar
 from calco.report.tables import count_text, size_text
 
@@ -50,8 +51,8 @@ def page(account) -> str:
     """
     places = Places()
     tabs = TablePage(account, places).tabs()
-    programs, looped = program_tabs(account, places)
-    source = source_pane(account, places, looped)
+    programs, recorded = program_tabs(account, places)
+    source = source_pane(account, places, recorded)
     script = asset("page.js")
     policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest(script)}'; "
               "base-uri 'none'; form-action 'none'")
@@ -97,7 +98,9 @@ def head(account) -> str:
              f'<span title="{escape(account.place)}">{escape(place)}</span>'
              f'<p class="sig">{escape(signature(account))}</p>']
     if account.error is not None:
-        parts.append(f'<p class="error">raised {escape(account.error.type)}: {escape(account.error.message)}</p>')
+        first, _, rest = account.error.message.partition("\n")
+        title = f"raised {account.error.type}: {first}"
+        parts.append(f'<p class="error"><b>{escape(title)}</b>\n{escape(rest)}</p>')
     parts.append('<p class="sum">' + "".join(f"<span{' class=warn' if warn else ''}>{escape(text)}</span>"
                                              for text, warn in totals(account)) + "</p></div>")
     parts.append(
@@ -160,11 +163,16 @@ def legend() -> str:
     return f'<span class="key" aria-hidden="true">{words}</span>'
 
 
-def program_tabs(account, places: Places) -> tuple[list[Tab], dict[tuple[str, int], set[int]]]:
-    """The jaxpr and the StableHLO module; the equations that each loop recorded, by its line."""
+def program_tabs(account, places: Places) -> tuple[list[Tab], Recorded]:
+    """The jaxpr and the StableHLO module; which lines recorded the equations."""
     loops = unrolled(account)
     bodies, rows = jaxpr_bodies(account.jaxpr, places), RowPage(places, "equation", loops)
     found = [Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), rows.page(bodies))]
+    counts: Counter = Counter()
+    for number, count in rows_by_place(bodies).items():
+        if number >= 0:
+            place = places.places[number]
+            counts[place.file, place.line] += count
     text = account.stablehlo
     if text is None:
         why = ("The function raised: there is nothing to lower." if account.error is not None
@@ -174,7 +182,7 @@ def program_tabs(account, places: Places) -> tuple[list[Tab], dict[tuple[str, in
         bodies = module_bodies(text, places)
         found.append(Tab("stablehlo", "StableHLO", sum(map(size, bodies)),
                          RowPage(places, "operation", loops).page(bodies)))
-    return found, rows.looped
+    return found, Recorded(counts, lines_of(account), rows.looped)
 
 
 def unrolled(account) -> list[Loop]:

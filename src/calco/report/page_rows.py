@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -190,6 +191,17 @@ class RowPage:
         if above:
             return max(above)
         return loops[0] if len(loops) == 1 else None
+
+
+def rows_by_place(bodies: Iterable[Body]) -> Counter[int]:
+    """How many rows come from each place, with those of the programs inside."""
+    found: Counter[int] = Counter()
+    todo = list(bodies)
+    while todo:
+        for row in todo.pop().rows:
+            found[row.place] += 1
+            todo += row.children
+    return found
 
 
 def size(body: Body) -> int:

@@ -43,26 +43,41 @@ class Segment(NamedTuple):
     never: frozenset[int]
 
 
-def source_pane(account, places: Places, loops: dict[tuple[str, int], set[int]]) -> str:
-    """The files in which code ran, one after another; `loops` are the equations that loops recorded, by line."""
+class Recorded(NamedTuple):
+    """What the lines of source recorded, by file and number.
+
+    Attributes
+    ----------
+    counts : Counter
+        How many equations, with those of nested programs.
+    numbers : dict
+        The numbers of the program's own equations.
+    looped : dict
+        The numbers of the equations that a loop in this line recorded.
+    """
+    counts: Counter
+    numbers: dict[tuple[str, int], list[int]]
+    looped: dict[tuple[str, int], set[int]]
+
+
+def source_pane(account, places: Places, recorded: Recorded) -> str:
+    """The files in which code ran, one after another."""
     notes = notes_of(account)
     by_file: dict[str, list[Listing]] = {}
     for listing in account.listings or listings_of(account.jaxpr):
         by_file.setdefault(listing.file, []).append(listing)
     if not by_file:
         return '<p class="none">There is no source to show.</p>'
-    counts = places_used(account)
-    wider = called(account.listings, counts)
-    for key, numbers in loops.items():
+    wider = called(account.listings, recorded.numbers)
+    for key, numbers in recorded.looped.items():
         wider.setdefault(key, set()).update(numbers)
-    most = max(map(len, counts.values()), default=0)
     parts, main = [], main_line(account)
     for file, listings in by_file.items():
         for segment in segments(listings):
-            lines = written_lines(segment, places.file(file), notes, Margins(file, counts, wider, most))
+            lines = written_lines(segment, places.file(file), notes, Margins(file, recorded, wider))
             name = ", ".join(segment.functions)
             first, last = segment.lines[0].number, segment.lines[-1].number
-            title = f'{escape(short_file(file))}:{first}\N{EN DASH}{last}'
+            title = f"{escape(short_file(file))}:{first}" + (f"\N{EN DASH}{last}" if last > first else "")
             html = (f'<details class="s" open><summary><b>{escape(name)}</b><i title="{escape(file)}">{title}</i>'
                     f"</summary>{lines}</details>")
             # The traced function comes first; what it calls follows in the order of the files.
@@ -99,7 +114,7 @@ def main_line(account) -> tuple[str, int]:
     return (file, int(line)) if line.isdigit() else ("", 0)
 
 
-def places_used(account) -> dict[tuple[str, int], list[int]]:
+def lines_of(account) -> dict[tuple[str, int], list[int]]:
     """For each line, the numbers of the equations recorded there."""
     found: dict[tuple[str, int], list[int]] = {}
     for number, (_, place) in enumerate(account.equations):
@@ -164,31 +179,31 @@ def segments(listings: Sequence[Listing]) -> Iterator[Segment]:
 class Margins(NamedTuple):
     """The equations of the lines of one file: those recorded there, those that calls and loops led to."""
     file: str
-    own: dict[tuple[str, int], list[int]]
+    recorded: Recorded
     wider: dict[tuple[str, int], set[int]]
-    most: int
 
 
 def written_lines(segment: Segment, number: int, notes: dict, margins: Margins) -> str:
     """The rows of one segment of file `number`."""
     texts = [line.text.rstrip("\r\n") for line in segment.lines]
     margin = common_indent(texts)
+    most = max(margins.recorded.counts.values(), default=1)
     coded = marked([text[margin:] for text in texts])
     rows = []
     for line, code in zip(segment.lines, coded, strict=True):
         key = margins.file, line.number
-        here = {*line.equations, *margins.own.get(key, ())}
+        here = {*line.equations, *margins.recorded.numbers.get(key, ())}
         beyond = margins.wider.get(key, set()) - here
         never = line.number in segment.never
         what = " dead" if never else ""
         extra = f' data-e="{ranges(here)}"' if here else ""
         extra += f' data-w="{ranges(beyond)}"' if beyond else ""
-        own = len(margins.own.get(key, ()))
-        share = f' style="--h:{own / margins.most:.3f}"' if own else ""
+        count = margins.recorded.counts[key]
+        share = f' style="--h:{count / most:.3f}"' if count else ""
         runs = f"{line.runs:,}" if line.runs else "never" if never else ""
         rows.append(
             f'<div class="r l{what}" id="s{number}.{line.number}" data-m="{margin}" role="option" tabindex="-1"{extra}>'
-            f'<i class="x">{runs}</i><i class="y"{share}>{f"{len(here):,}" if here else ""}</i>'
+            f'<i class="x">{runs}</i><i class="y"{share}>{f"{count:,}" if count else ""}</i>'
             f'<i class="z">{line.number}</i><code>{code or " "}</code>{written_notes(notes.get(key, ()))}</div>')
     return "".join(rows)
 
