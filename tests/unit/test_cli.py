@@ -69,7 +69,16 @@ def never(x):
     return x
 
 
+def in_a_function():
+    factor = [2.0]
+    brief = calco.jit(lambda x, n: x * n * factor[0], static_argnames="n", on_stale="retrace")
+    brief(1.0, n=1), brief(1.0, n=2)
+    factor[0] = 3.0
+    return brief(1.0, n=2)
+
+
 if __name__ == "__main__":
+    assert in_a_function() == 6.0
     for size in (4, 4, 8):
         step(np.ones((size, 300), np.float32))
     double = calco.jit(lambda v: v * 2)
@@ -253,13 +262,17 @@ def test_run_is_the_script_then_the_account(folder):
     assert done.returncode == 7
     assert done.stdout == "tracing step\n" * 2 + "arguments ['--json', 'x'] True True\n"
     err = done.stderr
-    assert "account of script.py --json x\n  2 jitted functions, 3 traces, " in err
+    assert "account of script.py --json x\n  3 jitted functions, 6 traces, " in err
     assert "x: f32[4,300] -> f32[8,300]  shape" in err and "never called: never (script.py:15)" in err
     assert "global W  float32[300,3]  3.5 KiB  script.py:12" in err
     told = json.loads((folder / "run.json").read_text())
     assert (told["calco_run"], told["exit_status"], told["arguments"]) == (1, 7, ["--json", "x"])
-    counts = {f["function"]: (f["traces"], f["calls"]) for f in told["functions"]}
-    assert counts == {"step": (2, 3), "<lambda>": (1, 4)}
+    counts = {f["place"].rpartition(":")[2]: (f["function"], f["traces"], f["calls"]) for f in told["functions"]}
+    assert counts == {"9": ("step", 2, 3), "32": ("<lambda>", 1, 4), "22": ("<lambda>", 3, 3)}
+    gone = next(f for f in told["functions"] if f["traces"] == 3)  # nothing holds the function at the end
+    assert [(c["kind"], c["argument"]) for c in gone["retraces"]] == [
+        ("static value", "n"), ("captured value", "closure factor[0]")]
+    assert [(s["path"], s["old"], s["new"]) for s in gone["stale"]] == [("closure factor[0]", "2.0", "3.0")]
     totals = [sum(f["seconds"].values()) for f in told["functions"]]
     assert totals == sorted(totals, reverse=True)
     assert all(seconds > 0 for f in told["functions"] for seconds in f["seconds"].values())
@@ -277,7 +290,7 @@ def test_run_writes_pages_and_keeps_quiet(here, capsys):
     assert cli.main(["run", "--quiet", "--html", "pages", "script.py", "text"]) == 1
     assert capsys.readouterr().err == "that is all\n"
     pages = sorted(p.name for p in (here / "pages").iterdir())
-    assert len(pages) == 4 and "index.html" in pages
+    assert len(pages) == 7 and "index.html" in pages
     index = (here / "pages" / "index.html").read_text()
     assert all(f'href="{name}"' in index for name in pages if name != "index.html")
 

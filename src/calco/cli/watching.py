@@ -7,6 +7,7 @@ import re
 import threading
 import weakref
 from time import perf_counter
+from types import SimpleNamespace
 
 from calco.jit import driver, stages
 from calco.jit.driver import Jit
@@ -32,6 +33,7 @@ class Watcher:
         self._keep = keep_programs
         self._made: weakref.WeakSet[Jit] = weakref.WeakSet()
         self._accounts: dict[int, Account] = {}  # by the id of the record: functions may share a trace
+        self._histories: dict[int, tuple[tuple[str, str], SimpleNamespace]] = {}  # texts: they outlive the function
         self._lock = threading.Lock()
 
     def __enter__(self) -> Watcher:
@@ -51,8 +53,10 @@ class Watcher:
             # Now, for what is captured can be found by name as long as nobody binds the name to something else.
             account = account_of(traced.record, traced=traced if self._keep else None,
                                  guards=this.guards.get(id(traced)))
+            past = (this.name, defined_at(this.function)), SimpleNamespace(history=this.history)
             with self._lock:
                 self._accounts.setdefault(id(traced.record), account)
+                self._histories[id(this.history)] = past
 
     def _time_runs(self, compiled: Compiled) -> None:
         """Let the program add up the time of its calls, results included."""
@@ -72,16 +76,24 @@ class Watcher:
         groups: dict[tuple[str, str], list] = {}
         for account in self._accounts.values():
             groups.setdefault((account.function, account.place), []).append(account)
-        causes, stale = self._facts(retraces), self._facts(stale_of)
-        found = [FunctionRun(*key, tuple(accounts), tuple(causes.get(key, ())), tuple(stale.get(key, ())))
+        causes, stale = self._causes(), self._stale()
+        found = [FunctionRun(*key, tuple(accounts), tuple(causes.get(key, ())), tuple(dict.fromkeys(stale[key])))
                  for key, accounts in groups.items()]
         return sorted(found, key=lambda f: -f.total)
 
-    def _facts(self, ask) -> dict[tuple[str, str], list]:
-        """What `ask` says of each function that still exists."""
+    def _causes(self) -> dict[tuple[str, str], list]:
         found: dict[tuple[str, str], list] = {}
+        for key, past in self._histories.values():
+            found.setdefault(key, []).extend(retraces(past))
+        return found
+
+    def _stale(self) -> dict[tuple[str, str], list]:
+        """What was found changed on a call, and, of functions that still exist, what has changed since."""
+        found: dict[tuple[str, str], list] = {}
+        for account in self._accounts.values():
+            found.setdefault((account.function, account.place), []).extend(account.record.stale)
         for this in list(self._made):
-            found.setdefault((this.name, defined_at(this.function)), []).extend(ask(this))
+            found.setdefault((this.name, defined_at(this.function)), []).extend(stale_of(this))
         return found
 
     def never_called(self) -> list[str]:

@@ -99,11 +99,14 @@ def run_text(title: str, seconds: float, functions: Sequence[FunctionRun], never
 
 
 def _totals(text: Styled, functions: Sequence[FunctionRun]) -> None:
+    places = [file_line(f.place) for f in functions]
+    if len({place.partition(":")[0] for place in places}) == 1:  # the file is said below, with each function
+        places = [":" + place.partition(":")[2] for place in places]
     head = [Span(word, "dim") for word in ("function", "", "traces", "calls", *STAGES, "all", "captured")]
     rows = [head]
-    for f in functions:
+    for f, place in zip(functions, places):
         times = [Span(time_text(f.seconds(stage)) if f.seconds(stage) else "-", "value") for stage in STAGES]
-        rows.append([Span(f.function, "name"), Span(file_line(f.place), "place"), Span(f"{len(f.accounts):,}"),
+        rows.append([Span(f.function, "name"), Span(place, "place"), Span(f"{len(f.accounts):,}"),
                      Span(f"{f.calls:,}"), *times, Span(time_text(f.total), "value"),
                      Span(size_text(f.nbytes) if f.nbytes else "-")])
     text.table(rows, right=range(2, len(head)), give=(0, 1), indent=2, limit=40)
@@ -144,7 +147,7 @@ def _trace_row(number: int, account: Account) -> list[Span]:
 def _captures(text: Styled, f: FunctionRun) -> None:
     captures = {(read.path, read.place): read for account in f.accounts for read in account.captures}
     if not captures:
-        text.line(Span("  took nothing from outside that is known", "dim"))
+        text.line(Span("  took nothing from outside", "dim"))
         return
     text.line(Span("  took from outside, frozen", "heading"))
     text.table([(Span(read.path, "name"),
