@@ -272,7 +272,8 @@ def test_run_is_the_script_then_the_account(folder):
     gone = next(f for f in told["functions"] if f["traces"] == 3)  # nothing holds the function at the end
     assert [(c["kind"], c["argument"].partition("[")[0]) for c in gone["retraces"]] == [
         ("static value", "n"), ("captured value", "closure factor")]
-    assert [(s["path"], s["old"], s["new"]) for s in gone["stale"]] == [("closure factor[0]", "2.0", "3.0")]
+    changed, = gone["stale"]
+    assert changed["path"].startswith("closure factor") and "2.0" in changed["old"] and "3.0" in changed["new"]
     totals = [sum(f["seconds"].values()) for f in told["functions"]]
     assert totals == sorted(totals, reverse=True)
     assert all(seconds > 0 for f in told["functions"] for seconds in f["seconds"].values())
