@@ -33,6 +33,7 @@ from calco.jit import (
     no_retrace,
     typeof,
 )
+from calco.purity import PurityReport, assert_static, check_pure
 from calco.report import Account, LargeCaptureWarning, explain, show_traces
 from calco.tracing.leaks import LeakedTracerWarning
 from calco.transforms import (
@@ -51,10 +52,10 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "RetraceError",
-    "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
-    "block_until_ready", "checking_leaks", "clear_caches", "config", "default_backend", "device_count", "device_get",
-    "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape", "explain", "grad", "hessian",
-    "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
-    "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree", "tree_util", "typeof",
-    "value_and_grad", "vjp", "vmap"]
+    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "PurityReport",
+    "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
+    "assert_static", "block_until_ready", "check_pure", "checking_leaks", "clear_caches", "config", "default_backend",
+    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape",
+    "explain", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax",
+    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree",
+    "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.tree", "calco.tree_util"]
+DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity", "calco.tree", "calco.tree_util"]
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -381,6 +381,8 @@ def _library(site, use):
         text = (_arguments(site, use) or ["..."])[0] or "..."
         picks = ["jnp.where(condition, a, b) with all three arguments picks values"] if last == "where" else []
         return [f"{name}({text}, size=n) fixes the size of the result", *picks]
+    if last == "assert_static":
+        return ["a Python value, a shape, a static argument, or a value that is not computed from traced arguments"]
     keyword = next((k.arg for k in use.node.keywords if k.arg and k.value is use.subject), None)
     return [f"`{keyword or 'this argument'}` of `{name}` is part of the program: it has to be static"]
 

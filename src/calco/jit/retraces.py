@@ -83,16 +83,17 @@ class _Entry:
 
 class History:
     """The traces of one jitted function, and how often each reason came up."""
-    __slots__ = ("function", "arguments", "entries", "lock", "_counted", "_values")
+    __slots__ = ("function", "arguments", "entries", "counted", "lock", "_told", "_values")
 
     def __init__(self, function: str, arguments):
         self.function, self.arguments = function, arguments
+        self.counted = False  # among the functions made of its code
         self.clear()
         self.lock = threading.RLock()
 
     def clear(self) -> None:
         self.entries: list[_Entry] = []
-        self._counted = 0
+        self._told = 0
         self._values: dict[tuple[str, str], list[str]] = {}
 
     def causes_at(self, index: int) -> tuple[Cause, ...]:
@@ -123,9 +124,9 @@ class History:
             return None
         with self.lock:
             warning = None
-            for index in range(self._counted, len(self.entries)):
+            for index in range(self._told, len(self.entries)):
                 warning = self._count(index) or warning
-            self._counted = len(self.entries)
+            self._told = len(self.entries)
             return warning
 
     def _count(self, index: int) -> RetraceWarning | None:
@@ -364,8 +365,9 @@ def note_trace(this, key: tuple, traced) -> None:
     history, record = this.history, traced.record
     known = _changed_captures(this.traced.get(key))
     first_of = warning = None
-    if not history.entries and not known:
+    if not history.counted and not known:
         first_of, warning = _first_trace(this)
+        history.counted = True
     with history.lock:
         history.entries.append(_Entry(Signature(key), known, not traced.cacheable, first_of))
         index = len(history.entries) - 1

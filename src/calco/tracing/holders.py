@@ -60,21 +60,23 @@ class Holders:
     """
 
     def __init__(self, function, ignored: set[int]):
-        self.function, self.ignored = function, ignored
-        self.receiver = _receiver(function)
-        self.functions = _functions(function)
-        self.locals = _locals_of_user_frames()
+        self.function, self.ignored = user_function(function), ignored
+        self.receiver = _receiver(self.function)
+        self.functions = _functions(self.function)
+        self.locals = {**_locals_of_user_frames(), **_closures(self.functions)}
         self._cells: dict[int, int] = {}  # by the id of a closure: the number of the cell that led to it
+        self._carriers: list = []
         self._named: dict[int, str] = {}  # by the id of a function: the name of the cell that led to it
         ignored |= {id(self), *map(id, (vars(self), self.functions, self.locals, self._cells, self._named))}
 
     def paths(self, value) -> list[str]:
         """How the user reaches `value`, by each way that is not through another one."""
+        self._carriers = [value]
         found = self._walk(value)
         if not found:
             return []
-        named = find_name(self.function, value)
-        return [named] if named is not None else found[:1]
+        named = filter(None, [find_name(self.function, x) for x in self._carriers])
+        return [next(named, None) or found[0]]
 
     def _walk(self, value) -> list[str]:
         """Breadth first: each level is one pass over all objects that the collector knows."""
@@ -86,7 +88,7 @@ class Holders:
             mine += [level, targets, *level]
             referrers = gc.get_referrers(*targets)
             mine.append(referrers)
-            ids = {id(mine), *map(id, mine), *self.ignored}
+            ids = {id(mine), id(self._carriers), *map(id, mine), *self.ignored}
             following: list = []
             roots = [self._final(obj, f"{self.locals[id(obj)]}{suffix}") for obj, suffix in level
                      if obj is not value and id(obj) in self.locals]
@@ -113,6 +115,7 @@ class Holders:
         if isinstance(holder, _ENDS):
             return None
         if isinstance(holder, Tracer):
+            self._carriers.append(holder)  # a value being differentiated or mapped over: it holds the recorded one
             return holder, suffix
         cls = type(holder)
         if cls.__module__.partition(".")[0] == _PACKAGE and cls is not trees.Partial:
@@ -213,6 +216,17 @@ def _functions(function) -> list:
         found.append(function)
         function = getattr(function, "func", None) or getattr(function, "__func__", None) or \
             getattr(function, "__wrapped__", None)
+    return found
+
+
+def _closures(functions: list) -> dict[int, str]:
+    """What the functions close over, by the id of its value."""
+    found: dict[int, str] = {}
+    for function in functions:
+        code = getattr(function, "__code__", None)
+        for name, cell in zip(code.co_freevars if code is not None else (), getattr(function, "__closure__", None) or ()):
+            if cell != _EMPTY:
+                found[id(cell.cell_contents)] = f"closure {name}"
     return found
 
 

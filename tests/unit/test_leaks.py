@@ -1,0 +1,327 @@
+"""Values that outlive their trace: found when it ends, with what holds them and the line that stored them."""
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import warnings
+from collections import deque
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco import lax
+from calco.core import Tracer
+from calco.errors import LeakedTracerError, LeakedTracerWarning
+
+X = np.ones(3, np.float32)
+STORE: dict = {"log": []}
+KEY = None
+
+
+def leak(function, *args, transform=None) -> list:
+    """The holders that tracing `function` warns of: nothing is compiled."""
+    trace = transform(function) if transform is not None else calco.jit(function).trace
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trace(*args)
+    assert all(w.category is LeakedTracerWarning and w.filename == __file__ for w in caught)
+    return [holder for w in caught for holder in w.message.holders]
+
+
+class Model:
+    items: list = []
+    __slots__ = ("__dict__", "slot")
+
+    def __init__(self):
+        self.cache, self.m = {}, None
+
+    def fill(self, x):
+        y = x * 2
+        self.cache["k"] = y
+        return y
+
+    def keep(self, x):
+        self.slot = x + 1
+        return x
+
+    def __call__(self, x):
+        self.m = 0.9 * x
+        return x
+
+
+# --- holders ----------------------------------------------------------------------------------------
+
+def global_list(x):
+    y = x * 2
+    STORE["log"].append(y)
+    return y
+
+
+def global_name(x):
+    global KEY
+    KEY = x + 1
+    return x
+
+
+def class_list(x):
+    Model.items.append(x)
+    return x
+
+
+@pytest.mark.parametrize("function, path, line", [
+    (global_list, "global STORE['log'][0]", 'STORE["log"].append(y)'),
+    (global_name, "global KEY", "KEY = x + 1"),
+    (class_list, "Model.items[0]", "Model.items.append(x)"),
+    (Model().fill, "self.cache['k']", 'self.cache["k"] = y'),
+    (Model().keep, "self.slot", "self.slot = x + 1"),
+    (Model(), "self.m", "self.m = 0.9 * x"),
+], ids=["global", "name", "class", "method", "slot", "callable"])
+def test_the_holder_and_the_line_are_named(function, path, line):
+    try:
+        [holder] = leak(function, X)
+        assert holder.path == path and holder.type == "f32[3]" and "`x`" in holder.computed
+        assert holder.stored is not None and holder.stored.text == line and holder.stored.file == __file__
+    finally:
+        STORE["log"].clear()
+        Model.items.clear()
+        globals()["KEY"] = None
+
+
+def test_a_closure_and_a_local_of_the_caller():
+    results, last, queue = [], None, deque()
+
+    def f(x):
+        nonlocal last
+        last = x - 1
+        results.append({"loss": x + 1})
+        return x
+    found = {h.path: h.stored and h.stored.text for h in leak(f, X)}
+    assert found == {"closure results[0]['loss']": 'results.append({"loss": x + 1})',
+                     "closure last of test_a_closure_and_a_local_of_the_caller": "last = x - 1"}
+
+    def keep(value, where):
+        where.append(value)
+    [holder] = leak(lambda x: keep(x * 2, queue), X)
+    assert holder.path == "closure queue[0]"
+
+
+def test_an_attribute_of_a_captured_object():
+    model = Model()
+
+    def step(x):
+        model(x)
+        return x.sum()
+    [holder] = leak(step, X)
+    assert holder.path == "closure model.m" and holder.stored.text == "self.m = 0.9 * x"
+
+
+def test_a_set_an_array_of_another_trace_and_many_values():
+    kept, seen = [], []
+
+    def f(x):
+        kept.extend([x + i for i in range(9)])
+        return x
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        calco.jit(f).trace(X)
+    [warning] = [w.message for w in caught]
+    assert len(warning.holders) == 4 and "and 5 more" in str(warning)
+    assert leak(lambda x: (seen.append(frozenset([id(x)])), x)[1], X) == []
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f: lambda x: calco.grad(f)(x),
+    lambda f: lambda x: calco.value_and_grad(f)(x),
+    lambda f: lambda x: calco.jvp(f, (x,), (1.0,)),
+    lambda f: lambda x: calco.linearize(f, x),
+    lambda f: lambda x: calco.vjp(f, x),
+    lambda f: lambda x: calco.vmap(f)(jnp.stack([x, x])),
+    lambda f: lambda x: calco.grad(calco.grad(f))(x),
+    lambda f: lambda x: calco.jit(calco.grad(f)).trace(x),
+    lambda f: lambda x: calco.jit(calco.vmap(f)).trace(X),
+    lambda f: lambda x: lax.cond(True, f, lambda v: v, x),
+    lambda f: lambda x: calco.jit(lambda v: lax.cond(v > 0, f, lambda u: u, v)).trace(x),
+    lambda f: lambda x: calco.jit(lambda v: calco.jit(f)(v)).trace(x),
+    calco.make_jaxpr,
+    lambda f: lambda x: calco.eval_shape(f, x),
+], ids="grad value_and_grad jvp linearize vjp vmap grad-grad jit-grad jit-vmap cond jit-cond jit-jit make_jaxpr "
+       "eval_shape".split())
+def test_every_transform_finds_them(transform):
+    kept = []
+
+    def keeps(x):
+        kept.append(x * 2)
+        return x * x
+    found = leak(keeps, np.float32(1), transform=transform)
+    assert {h.path for h in found} == {"closure kept[0]"}
+    assert all(h.stored.text == "kept.append(x * 2)" for h in found if h.stored is not None)
+
+
+def test_the_message():
+    kept = []
+
+    def step(x):
+        kept.append(x * 2)
+        return x
+    with pytest.warns(LeakedTracerWarning) as caught:
+        calco.jit(step).trace(X)
+    text = str(caught[0].message)
+    assert "The trace of `step` has ended, and closure kept[0] still holds a value of it" in text
+    assert "closure kept[0]: f32[3], computed from `x`" in text
+    assert "test_leaks.py:" in text and ": kept.append(x * 2)" in text
+    assert "Instead: return the value from `step`" in text
+
+
+# --- the setting ----------------------------------------------------------------------------------------
+
+def test_as_an_error_it_is_raised_by_each_call_and_the_trace_is_not_kept():
+    kept = []
+    f = calco.jit(lambda x: (kept.append(x), x)[1])
+    with calco.checking_leaks():
+        for _ in range(2):
+            with pytest.raises(LeakedTracerError, match=r"closure kept\[0\]") as caught:
+                f.trace(X)
+            kept.clear()
+    assert caught.value.stored == "closure kept[0]" and caught.value.remedy
+    assert f.cache_info().currsize == 0
+    with pytest.raises(LeakedTracerError), calco.checking_leaks():
+        calco.grad(lambda x: (kept.append(x), x)[1])(1.0)
+
+
+def test_it_can_be_turned_off():
+    kept = []
+    before = calco.config.check_leaks
+    calco.config.update("check_leaks", "off")
+    try:
+        assert leak(lambda x: (kept.append(x), x)[1], X) == []
+    finally:
+        calco.config.update("check_leaks", before)
+    with pytest.raises(ValueError, match="check_leaks"):
+        calco.config.update("check_leaks", "sometimes")
+
+
+# --- no false alarms ------------------------------------------------------------------------------------
+
+class Tree:
+    """A pytree whose copy inside the function is written to."""
+
+    def __init__(self, w):
+        self.w, self.seen = w, None
+
+
+calco.tree_util.register_pytree_node(Tree, lambda t: ((t.w,), None), lambda _, c: Tree(*c))
+
+
+def cycle(x):
+    def go(n):
+        return x if n == 0 else go(n - 1) + x
+    return go(3)
+
+
+def self_reference(x):
+    parts = [x * 2]
+    parts.append(parts)
+    return parts[0]
+
+
+def caught_error(x):
+    try:
+        if x > 0:
+            return x
+    except calco.errors.TracerBoolConversionError as error:
+        STORE["error"] = error
+    return x
+
+
+def written_tree(t):
+    t.seen = t.w * 2
+    return t.seen
+
+
+def logged(x):
+    logging.getLogger("tests").warning("x is %s", x)
+    return x
+
+
+def returned_in_containers(x):
+    return {"a": [x, x * 2], "b": (x + 1, None)}
+
+
+def inner_closures(x):
+    inner = calco.jit(lambda y: y + x)
+    return inner(1.0) + calco.grad(lambda y: (y * x).sum())(x).sum() + calco.vmap(lambda y: y * x[0])(x)
+
+
+def pulled_back(x):
+    y, pull = calco.vjp(lambda v: v * x, x)
+    return pull(y)[0]
+
+
+def only_shapes(x):
+    STORE["shape"] = (x.shape, x.dtype, x.aval)
+    return x
+
+
+@pytest.mark.parametrize("function, argument", [
+    (cycle, X), (self_reference, X), (caught_error, np.float32(1)), (written_tree, Tree(X)), (logged, X),
+    (returned_in_containers, X), (inner_closures, X), (pulled_back, X), (only_shapes, X)],
+    ids=lambda v: getattr(v, "__name__", ""))
+def test_nothing_is_said_of(function, argument):
+    try:
+        assert leak(function, argument) == []
+        assert leak(function, argument, transform=calco.make_jaxpr) == []
+    finally:
+        STORE.pop("error", None)
+
+
+def test_nothing_is_said_of_values_that_are_put_back():
+    state = {"m": 0.0}
+
+    def f(x):
+        old, state["m"] = state["m"], x * 2
+        y = state["m"] + 1
+        state["m"] = old
+        return y
+    assert leak(f, X) == []
+
+
+def test_nothing_is_said_of_concrete_results_and_of_transforms_of_functions_of_the_library():
+    kept = []
+
+    def f(x):
+        kept.append(X * 2)
+        return x + kept[0]
+    assert leak(f, X) == []
+    for transform in (calco.grad, calco.vmap, lambda g: lambda x: calco.vjp(g, x)):
+        assert leak(jnp.sin, 1.0 if transform is calco.grad else X, transform=transform) == []
+
+
+def test_calco_keeps_no_tracer():
+    """Neither the caches nor the records of functions, nested ones that captured outer values included."""
+    stash: list = []
+    inner = calco.jit(lambda y: y + stash[0])
+
+    def outer(x):
+        stash.append(x)
+        out = inner(1.0)
+        stash.clear()
+        return out + calco.jit(lambda v: v * x)(x).sum()
+    program = calco.make_jaxpr(outer)(X)
+    own = {id(v) for v in program.jaxpr.invars}
+    holders = [h for v in program.jaxpr.invars for h in gc.get_referrers(v)
+               if not isinstance(h, list) and type(h).__name__ not in ("Eqn", "frame", "cell")]
+    assert own and [h for h in holders if isinstance(h, Tracer)] == []
+    assert leak(outer, X) == []
+
+
+def test_a_leak_inside_a_partial():
+    kept = []
+
+    def f(scale, x):
+        kept.append(x * scale)
+        return x
+    [holder] = leak(functools.partial(f, 2.0), X)
+    assert holder.path == "closure kept[0]"
