@@ -137,21 +137,25 @@ class Jit:
         if ndarray not in classes:
             run = compiled.short_way() if classes == {DeviceArray} else compiled.run
             guards = self.guards.get(id(compiled.lowered.traced))
-            self.fast[key] = run if guards is None else self._guarded(run, guards)
+            self.fast[key] = self._guarded(key, run, guards) if guards else run
 
-    def _guarded(self, run: Callable, guards: Guards) -> Callable:
-        """`run`, once what the trace took is seen to be what it was."""
-        function, generic, first_failure = self.function, self.call, guards.first_failure
+    def _guarded(self, key, run: Callable, guards: Guards) -> Callable:
+        """`run`, once what the trace took is seen to be what it was. The check is generated at the next call."""
+        def slow(args):
+            return self.call(args, {})
 
-        def guarded(args):
-            return run(args) if first_failure(function) < 0 else generic(args, {})
+        def first(args):
+            guarded = guards.guarded(run, slow, self.function)
+            if self.fast.get(key) is first:
+                self.fast[key] = guarded
+            return guarded(args)
 
-        return guarded
+        return first
 
     def _still(self, compiled: Compiled) -> bool:
         """Whether all that the trace of `compiled` took is what it was."""
         guards = self.guards.get(id(compiled.lowered.traced))
-        return guards is None or guards.first_failure(self.function) < 0
+        return not guards or guards.first_failure(self.function) < 0
 
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
@@ -192,7 +196,7 @@ class Jit:
         with self._lock_for(key):
             traced = self._current(key)
             if traced is None:
-                traced = borrow(self.code, key, self.function)
+                traced = self._borrow(key)
             if traced is None:
                 self._check_statics(statics)
                 traced = self._trace(treedef, avals, statics, key[0])
@@ -206,6 +210,16 @@ class Jit:
             for tell in watchers:
                 tell(self, traced)
             return traced
+
+    def _borrow(self, key) -> Traced | None:
+        """The trace of another function of the same code that captured the same."""
+        lent = borrow(self.code, key, self.function)
+        if lent is None:
+            return None
+        traced, guards = lent
+        if id(traced) not in self.guards:
+            self.guards[id(traced)] = guards.for_another() if guards is not None else None
+        return traced
 
     def _use(self, key, traced: Traced) -> None:
         """Make `traced` the program of a signature; what led to another one is forgotten."""
@@ -224,11 +238,12 @@ class Jit:
         """The known program of a signature, as the policy for captured values that changed has it."""
         traced = self.traced.get(key)
         guards = self.guards.get(id(traced)) if traced is not None else None
-        if guards is None or guards.first_failure(self.function) < 0:
+        if not guards or guards.first_failure(self.function) < 0:
             return traced
         if self.on_stale == "retrace":
             for other in self.variants[key]:
-                if other is not traced and self.guards[id(other)].first_failure(self.function) < 0:
+                others = self.guards[id(other)]
+                if other is not traced and (not others or others.first_failure(self.function) < 0):
                     self._use(key, other)
                     return other
         changed = describe(traced.record, guards, self.function)
@@ -240,6 +255,7 @@ class Jit:
         if self.on_stale == "error":
             raise StaleCaptureError(self.name, changed[0][1])
         guards.drop({index for index, _ in changed})
+        self.fast.clear()
         for _, stale in changed:
             warn(self.name, stale)
         return traced

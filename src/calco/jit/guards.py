@@ -1,67 +1,36 @@
 """What a trace took from outside that may change: found by a walk from the function, checked on later calls.
 
 The walk starts at what the function can see (closure cells, the globals its code names, defaults, ``self``,
-arguments of a partial, static arguments) and follows containers, and attributes whose names occur in code that
-ran. Numbers, strings, lengths and small containers are guarded by value; arrays by identity, NumPy arrays by
-their contents too. What the code itself writes is its own state, and is not guarded.
+arguments of a partial, static arguments) and follows containers, and attributes whose names occur in code that is
+reached. Numbers, strings, lengths and small containers are guarded by value; arrays by identity, NumPy arrays by
+their contents too. What the code itself writes is its own state, and is not guarded. It runs within every trace, so
+it keeps to plain tuples, and puts paths into words when somebody asks.
 """
 from __future__ import annotations
 
 import functools
 import os
-import sys
-import threading
 import types
 import weakref
-from array import array
-from collections import deque
 from contextvars import ContextVar
-from enum import Enum
-from typing import NamedTuple
 
-import numpy as np
-
-from calco.core import Array, Tracer
-from calco.tracing.scan import is_user_code, scan
+from calco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, is_library_type, kind_of
+from calco.tracing.scan import CodeFacts, is_user_code, scan
 from calco.tracing.source import is_library_file
 
 MISSING = object()
-_SIMPLE = (int, float, bool, complex, str, bytes, type(None), np.generic, np.dtype, Enum, range, slice)
-_LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 4000, 8, 256
-
-
-class Guard(NamedTuple):
-    """One value that must be what it was.
-
-    Attributes
-    ----------
-    path : str
-        How the function reaches it: ``global cfg['lr']``.
-    node : int
-        The fetch that gives it (see `Walk.fetches`).
-    kind : str
-        ``value`` (simple), ``container`` (compared with ``==``), ``array`` (NumPy, by weak reference), ``device``
-        (an array of ours, by identity), ``code`` (of a function) or ``length``.
-    expected : object
-    nbytes : int
-        Of an array.
-    """
-    path: str
-    node: int
-    kind: str
-    expected: object
-    nbytes: int = 0
-
-
-class Fetch(NamedTuple):
-    """A step from one value to the next: the number of the value it starts from, an operation, its argument."""
-    parent: int
-    operation: str
-    argument: object
+_LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 20_000, 32, 256
+_LIMIT_BYTES = 1 << 14  # of a bytearray or array.array that is compared on every call
+_ENVIRONMENT = getattr(os.environ, "_data", None)  # without the decoding, which costs a microsecond
+# Methods that run without being named, and belong to no computation.
+_UNRELATED = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__repr__", "__str__", "__eq__", "__ne__",
+              "__hash__", "__del__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__reduce__",
+              "__reduce_ex__", "__getstate__", "__setstate__", "__post_init__", "__dir__", "__format__", "__copy__",
+              "__deepcopy__", "__sizeof__", "__class_getitem__", "__replace__", "__annotate__", "__annotate_func__"}
 
 
 class Walk:
-    """The walk from one function; afterwards `fetches` and `guards` say what to check.
+    """The walk from one function; afterwards it says what to check.
 
     Parameters
     ----------
@@ -70,317 +39,433 @@ class Walk:
     statics : sequence of (str, object)
         Its static arguments.
     codes : iterable of code objects
-        User code that ran; their names are what attributes are looked for by.
-    captured : set of int
-        Ids of the arrays that the trace captured.
+        User code that ran; attributes are looked for by the names in it.
+    captured : dict of int to CapturedArray
+        The arrays that the trace captured, by the id of the object that the function used.
+
+    Attributes
+    ----------
+    fetches : list of (int, str, object)
+        Steps from one value to the next: the number of the step it starts from or -1, an operation, its argument.
+    guards : list of (int, str, object)
+        What must be as it was: the step that gives it, a kind, the expected value. Kinds are ``value`` (simple, by
+        identity and then equality), ``tuple``, ``list``, ``set``, ``bytes``, ``buffer`` (snapshots of containers),
+        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``code``, ``type`` and ``function``.
+    opaque : list of (int, callable)
+        Values whose insides are not looked at, by reference: another function may use the trace only if it has the
+        same ones.
+    unguarded : list of int
+        Steps to values that are not guarded though the function may depend on them.
     """
+    __slots__ = ("fetches", "guards", "opaque", "unguarded", "captured", "_seen", "_attributes", "_order", "_stored",
+                 "_mutated", "_constants", "_codes", "_functions", "_objects", "_members", "_latest")
 
     def __init__(self, function, statics, codes, captured):
-        # Values whose insides are not looked at: another function may use the trace only if it has the same ones.
-        self.opaque: list[tuple[int, object]] = []
+        self.fetches: list[tuple] = [(-1, "function", None)]
+        self.guards: list[tuple] = []
+        self.opaque: list[tuple] = []
+        self.unguarded: list[int] = []
         self.captured = captured
-        self.fetches: list[Fetch] = [Fetch(-1, "function", None)]
-        self.guards: list[Guard] = []
-        self.unguarded: list[str] = []
         self._seen: set[int] = set()
         self._attributes: set[str] = set()
+        self._order: list[str] = []  # the same, as they were learnt
         self._stored: set[str] = set()
+        self._mutated: set[str] = set()
         self._constants: set = set()
-        self._mutated: set[tuple[str, str]] = set()
-        self._functions: list[tuple[int, object, str]] = []
-        self.codes: dict[int, types.CodeType] = {}
+        self._codes: set[int] = set()
+        self._functions: list[tuple[int, types.FunctionType, CodeFacts]] = []
+        self._objects: list[list] = []
+        self._members: dict[type, tuple[int, set, list]] = {}
+        self._latest = 0, 0, frozenset()
         for code in codes:
             self._learn(code)
-        self._callable(0, function, "", root=True)
-        self._discover()
+        self._callable(0, function, root=True)
         for name, value in statics:
-            node = self._fetch(-1, "constant", value)
-            if not isinstance(value, _SIMPLE):
-                self._visit(node, value, f"static {name}", 1)
+            if kind_of(type(value)) != "simple":
+                self._visit(-1, "constant", (value, name), value, 1)
+        self._discover()
+        if self._stored or self._mutated:
+            self._leave_out_own_state()
 
     # --- what the code says
 
-    def _learn(self, code) -> None:
-        if id(code) in self.codes:
-            return
-        self.codes[id(code)] = code
+    def _learn(self, code) -> CodeFacts:
         facts = scan(code)
-        self._attributes |= facts.attributes
-        self._stored |= facts.stored_attributes
-        self._mutated |= facts.mutated
-        for inner in code.co_consts:
-            if isinstance(inner, (str, int)):
-                self._constants.add(inner)
+        if id(code) not in self._codes:
+            self._codes.add(id(code))
+            new = facts.attributes - self._attributes
+            if new:
+                self._attributes |= new
+                self._order += sorted(new)
+            self._stored |= facts.stored_attributes
+            self._mutated |= facts.mutated_attributes
+            self._constants |= facts.constants
+        return facts
 
     def _discover(self) -> None:
-        """Visit the roots of every function found, in rounds: names learnt from one let others be found."""
+        """Visit the roots of every function and the attributes of every object, until no name is new."""
+        functions, objects = self._functions, self._objects
         done = 0
-        while done < len(self._functions) and len(self.fetches) < _LIMIT_NODES:
-            node, function, label = self._functions[done]
-            done += 1
-            self._roots(node, function, label)
+        while True:
+            while done < len(functions):
+                self._roots(*functions[done])
+                done += 1
+            known = len(self._order)
+            for entry in objects:
+                if entry[3] < known or entry[3] < 0:
+                    entry[3] = self._attributes_of(*entry)
+                    if done < len(functions):
+                        break  # they may name more attributes
+            else:
+                if len(self._order) == known:
+                    return
 
-    def _callable(self, node: int, f, path: str, root: bool = False) -> None:
+    def _leave_out_own_state(self) -> None:
+        """Attributes that the code sets or changes, found by the time all of it is known."""
+        dead: set[int] = set()
+        for node, (parent, operation, argument) in enumerate(self.fetches):
+            if parent in dead or operation == "attribute" and argument in self._stored:
+                dead.add(node)
+        if dead:
+            self.guards = [g for g in self.guards if g[0] not in dead]
+            self.unguarded = [n for n in self.unguarded if n not in dead]
+
+    # --- functions
+
+    def _callable(self, node: int, f, root: bool = False) -> None:
         """Note a callable: what it closes over will be visited."""
-        if id(f) in self._seen and not isinstance(f, types.MethodType):
-            self._identify(node, f)  # guarded already, but on another path
-            return
-        if isinstance(f, functools.partial):
+        cls = type(f)
+        if cls is types.FunctionType:
+            self._function(node, f, root)
+        elif isinstance(f, functools.partial):
             self._seen.add(id(f))
             for i, value in enumerate(f.args):
-                self._visit(self._fetch(node, "partial argument", i), value, f"argument {i} of partial {path}".rstrip(), 1)
+                self._visit(node, "partial argument", i, value, 1)
             for key, value in f.keywords.items():
-                self._visit(self._fetch(node, "partial keyword", key), value, f"{key} of partial {path}".rstrip(), 1)
-            self._callable(self._fetch(node, "attribute", "func"), f.func, path, root)
-        elif isinstance(f, types.MethodType):
-            self._visit(self._fetch(node, "attribute", "__self__"), f.__self__, "self" if root else f"self of {path}", 1)
-            self._callable(self._fetch(node, "attribute", "__func__"), f.__func__, path, root)
-        elif isinstance(f, types.FunctionType):
-            wrapped = getattr(f, "__wrapped__", None)
-            if not is_user_code(f.__code__):
-                self._identify(node, f)  # the settings of a transform are in cells of its wrapper
-                if wrapped is not None:  # a jitted function, or one that the standard library decorated
-                    self._callable(self._fetch(node, "attribute", "__wrapped__"), wrapped, path, root)
-                return
-            self._seen.add(id(f))
-            self._learn(f.__code__)
-            self._functions.append((node, f, "" if root else path))
-            if not root:
-                code = self._fetch(node, "attribute", "__code__")
-                self.guards.append(Guard(f"the code of {path}", code, "code", f.__code__))
-        elif hasattr(f, "__wrapped__") and callable(f.__wrapped__):  # functools.cache
+                self._visit(node, "partial keyword", key, value, 1)
+            self._callable(self._fetch(node, "function of partial", "func"), f.func, root)
+        elif cls is types.MethodType:
+            self._visit(node, "self", None, f.__self__, 1)
+            self._callable(self._fetch(node, "function of method", "__func__"), f.__func__, root)
+        elif kind_of(cls) == "wrapper":  # functools.cache
             self._identify(node, f)
-            self._callable(self._fetch(node, "attribute", "__wrapped__"), f.__wrapped__, path, root)
+            self._callable(self._fetch(node, "wrapped", "__wrapped__"), f.__wrapped__, root)
         elif root:
-            self._visit(node, f, "self", 1)
-            call = getattr(type(f), "__call__", None)
-            if isinstance(call, types.FunctionType):
-                self._callable(self._fetch(node, "type attribute", "__call__"), call, path, root=True)
+            self._visit(-1, "self of call", None, f, 1)
         else:
             self._identify(node, f)
 
-    def _roots(self, node: int, f: types.FunctionType, label: str) -> None:
-        facts = scan(f.__code__)
-        of = f" of {label}" if label else ""
-        for name in dict.fromkeys(c.root for c in facts.chains if c.kind == "global"):
-            value = f.__globals__.get(name, MISSING)
+    def _function(self, node: int, f: types.FunctionType, root: bool) -> None:
+        code = f.__code__
+        if not is_user_code(code):
+            self._identify(node, f)  # the settings of a transform are in cells of its wrapper
+            wrapped = f.__dict__.get("__wrapped__")
+            if wrapped is not None:  # a jitted function, or one that the standard library decorated
+                self._callable(self._fetch(node, "wrapped", "__wrapped__"), wrapped, root)
+            elif not root:
+                self.guards.append((node, "function", f))
+            return
+        if not root:
+            self.guards.append((self._fetch(node, "code", None), "code", code))
+        if id(f) in self._seen:
+            self._identify(node, f)  # guarded already, but on another path
+            return
+        self._seen.add(id(f))
+        self._functions.append((node, f, self._learn(code)))
+
+    def _roots(self, node: int, f: types.FunctionType, facts: CodeFacts) -> None:
+        names = f.__globals__
+        for name in dict.fromkeys([c.root for c in facts.chains if c.kind == "global"]):
+            value = names.get(name, MISSING)
             if value is MISSING:
                 continue
-            child = self._fetch(-1, "global", (f.__globals__, name))
-            if name in facts.stored_globals:
-                self._identify(child, value)
-                continue
-            if isinstance(value, types.ModuleType):
-                self._module(child, value, name, [c for c in facts.chains if c.kind == "global" and c.root == name])
+            kind = kind_of(type(value))
+            if kind == "module" or value is os.environ:
+                chains = [c for c in facts.chains if c.kind == "global" and c.root == name]
+                self._module((names, name), value, chains)
+            elif name in facts.stored_globals or kind in MUTABLE and ("global", name) in facts.mutated:
+                self._identify(self._fetch(-1, "global", (names, name)), value)
             else:
-                self._visit(child, value, f"global {name}", 1, ("global", name) in facts.mutated)
+                self._visit(-1, "global", (names, name), value, 1)
+        if f.__closure__:
+            self._cells(node, f, facts)
+        for i, value in enumerate(f.__defaults__ or ()):
+            self._visit(node, "default", (i, _default_name(f, i)), value, 1)
+        for name, value in (f.__kwdefaults__ or {}).items():
+            self._visit(node, "keyword default", name, value, 1)
+
+    def _cells(self, node: int, f: types.FunctionType, facts: CodeFacts) -> None:
+        loaded = {c.root for c in facts.chains if c.kind == "closure"}
         for i, name in enumerate(f.__code__.co_freevars):
-            if not any(c.root == name for c in facts.chains if c.kind == "closure"):
+            if name not in loaded:
                 continue
             try:
                 value = f.__closure__[i].cell_contents
             except ValueError:  # the cell is empty
                 continue
-            child = self._fetch(node, "cell", i)
-            if name in facts.stored_cells:
-                self._identify(child, value)
-                continue
-            self._visit(child, value, f"closure {name}{of}", 1,
-                        ("closure", name) in facts.mutated)
-        for holder in ("__defaults__", "__kwdefaults__"):
-            values = getattr(f, holder)
-            if values:
-                self._visit(self._fetch(node, "attribute", holder), values, f"the defaults{of}", 1)
+            if name in facts.stored_cells or ("closure", name) in facts.mutated and kind_of(type(value)) in MUTABLE:
+                self._identify(self._fetch(node, "cell", (i, name)), value)
+            else:
+                self._visit(node, "cell", (i, name), value, 1)
 
-    def _module(self, node: int, module, name: str, chains) -> None:
+    def _module(self, place, module, chains) -> None:
         """Only what the code names: a module holds much that has nothing to do with it."""
-        if module is os:
+        if module is os or module is os.environ:
             for chain in chains:
                 self._environment(chain)
             return
         file = getattr(module, "__file__", None)
-        if file is None or is_library_file(file):
-            return
-        for first in dict.fromkeys(c.steps[0][1] for c in chains if c.steps and c.steps[0][0] == "attribute"):
-            value = vars(module).get(first, MISSING)
-            if value is not MISSING:
-                self._visit(self._fetch(node, "attribute", first), value, f"{name}.{first}", 2)
+        library = file is None or is_library_file(file)
+        node = None
+        for name in dict.fromkeys([c.steps[0][1] for c in chains if c.steps and c.steps[0][0] == "attribute"]):
+            value = vars(module).get(name, MISSING)
+            if value is MISSING or library and kind_of(type(value)) != "simple":
+                continue
+            if node is None:
+                node = self._fetch(-1, "global", place)
+            self._visit(node, "attribute", name, value, 2)
 
     def _environment(self, chain) -> None:
-        steps = [s for s in chain.steps if s != ("attribute", "environ") and s != ("attribute", "get")]
+        steps = [s for s in chain.steps if s not in (("attribute", "environ"), ("attribute", "get"))]
         if len(steps) == 1 and isinstance(steps[0][1], str) and steps[0][0] in ("item", "environment"):
             key = steps[0][1]
-            node = self._fetch(-1, "environment", key)
-            self.guards.append(Guard(f"os.environ[{key!r}]", node, "value", os.environ.get(key)))
+            if _ENVIRONMENT is not None:
+                node = self._fetch(-1, "environment", (key, os.environ.encodekey(key)))
+                self.guards.append((node, "value", _ENVIRONMENT.get(os.environ.encodekey(key))))
 
     # --- values
 
     def _fetch(self, parent: int, operation: str, argument) -> int:
-        self.fetches.append(Fetch(parent, operation, argument))
+        self.fetches.append((parent, operation, argument))
         return len(self.fetches) - 1
 
-    def _visit(self, node: int, value, path: str, depth: int, mutated: bool = False) -> None:
-        if isinstance(value, _SIMPLE):
-            self.guards.append(Guard(path, node, "value", value))
-        elif isinstance(value, Tracer):
-            return
-        elif isinstance(value, Array):
-            if id(value) in self.captured:
-                self.guards.append(Guard(path, node, "device", weakref.ref(value), value.nbytes))
+    def _identify(self, node: int, value) -> None:
+        try:
+            self.opaque.append((node, weakref.ref(value)))
+        except TypeError:  # it cannot be referred to weakly
+            self.opaque.append((node, lambda: value))
+
+    def _visit(self, parent: int, operation: str, argument, value, depth: int) -> None:
+        """Guard what one step from a value that is visited already leads to."""
+        fetches = self.fetches
+        node = len(fetches)
+        fetches.append((parent, operation, argument))
+        kind = kind_of(type(value))
+        if kind == "simple":
+            self.guards.append((node, "value", value))
+        elif kind == "device":
+            if id(value) in self.captured or not value.shape:
+                self.guards.append((node, "device", value))
             else:
-                self._identify(node, value)  # its value may be a literal, and its shape a decision
-        elif isinstance(value, np.ndarray):
+                self._identify(node, value)  # its shape may be a decision
+        elif kind == "array":
             if value.dtype != object:
-                self.guards.append(Guard(path, node, "array", weakref.ref(value), value.nbytes))
-        elif id(value) in self._seen:
+                self.guards.append((node, "array", weakref.ref(value)))
+        elif kind == "function":
+            self._function(node, value, False)
+        elif kind == "tracer":
+            return
+        elif id(value) in self._seen and kind != "method":
             self._identify(node, value)
-        elif depth > _LIMIT_DEPTH or len(self.fetches) > _LIMIT_NODES:
-            self.unguarded.append(path)
-        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)) or (
-                hasattr(value, "__wrapped__") and callable(value)):
-            self._callable(node, value, path.removeprefix("global ").removeprefix("closure "))
-        elif mutated:
-            self._identify(node, value)
+        elif depth > _LIMIT_DEPTH or node > _LIMIT_NODES:
+            self.unguarded.append(node)
+        elif kind in ("method", "partial", "wrapper"):
+            self._callable(node, value)
         else:
             self._seen.add(id(value))
-            self._composite(node, value, path, depth)
+            _VISITS[kind](self, node, value, depth)
 
-    def _composite(self, node: int, value, path: str, depth: int) -> None:
-        if isinstance(value, (list, tuple, deque)):
-            self._sequence(node, value, path, depth)
-        elif isinstance(value, dict):
-            self._mapping(node, value, path, depth)
-        elif isinstance(value, (set, frozenset)):
-            self._container(node, path, type(value)(value) if len(value) <= 10 * _LIMIT_ITEMS else MISSING)
-        elif isinstance(value, bytearray):
-            self._container(node, path, bytes(value) if len(value) <= 1 << 16 else MISSING)
-        elif isinstance(value, array):
-            self._container(node, path, value[:] if len(value) <= 1 << 13 else MISSING)
-        elif isinstance(value, ContextVar):
-            child = self._fetch(node, "context", None)
-            inner = context_value(value)
-            if inner is MISSING:
-                self.guards.append(Guard(f"{path}.get()", child, "value", MISSING))
+    def _sequence(self, node: int, value, depth: int) -> None:
+        simple = all([kind_of(type(v)) == "simple" for v in value]) if len(value) <= _LIMIT_ITEMS else False
+        if simple:
+            if isinstance(value, tuple):
+                self.guards.append((node, "tuple", value))
             else:
-                self._visit(child, inner, f"{path}.get()", depth + 1)
-        elif isinstance(value, type):
-            if not _library_type(value):
-                self._class_attributes(node, value, value.__mro__, path, depth)
-        elif isinstance(value, (types.SimpleNamespace, threading.local)) or not _library_type(type(value)):
-            self._object(node, value, path, depth)
-        else:
-            self._identify(node, value)
-
-    def _identify(self, node: int, value) -> None:
-        self.opaque.append((node, _reference(value)))
-
-    def _container(self, node: int, path: str, snapshot) -> None:
-        if snapshot is MISSING:
-            self.unguarded.append(path)
-        else:
-            self.guards.append(Guard(path, node, "container", snapshot))
-
-    def _sequence(self, node: int, value, path: str, depth: int) -> None:
-        if all(isinstance(v, _SIMPLE) for v in value):
-            if len(value) <= 10 * _LIMIT_ITEMS:
-                self._container(node, path, type(value)(value) if type(value) in (list, deque) else value)
-                return
-        self.guards.append(Guard(f"len({path})", self._fetch(node, "length", None), "value", len(value)))
+                self.guards.append((node, "list", value.copy()))
+            return
+        if not isinstance(value, tuple):
+            self.guards.append((self._fetch(node, "length", None), "value", len(value)))
         if len(value) > _LIMIT_ITEMS:
-            self.unguarded.append(f"{path}[...]")
+            self.unguarded.append(node)
             return
         for i, item in enumerate(value):
-            self._visit(self._fetch(node, "item", i), item, f"{path}[{i}]", depth + 1)
+            self._visit(node, "item", i, item, depth + 1)
 
-    def _mapping(self, node: int, value: dict, path: str, depth: int) -> None:
-        named = [k for k in value if isinstance(k, (str, int)) and k in self._constants]
-        keys = named or list(value)
+    def _mapping(self, node: int, value: dict, depth: int) -> None:
+        named = [k for k in value if type(k) in (str, int) and k in self._constants]
+        keys = named or value
         if not named:
-            self.guards.append(Guard(f"len({path})", self._fetch(node, "length", None), "value", len(value)))
+            self.guards.append((self._fetch(node, "length", None), "value", len(value)))
         if len(keys) > _LIMIT_ITEMS:
-            self.unguarded.append(f"{path}[...]")
+            self.unguarded.append(node)
             return
-        for key in keys:
-            if isinstance(key, (str, int, float, bool, tuple, bytes, type(None))):
-                self._visit(self._fetch(node, "item", key), value[key], f"{path}[{key!r}]", depth + 1)
+        item = "item" if type(value) is dict else "entry"
+        for key in list(keys):
+            if kind_of(type(key)) == "simple" or type(key) is tuple and all(kind_of(type(k)) == "simple" for k in key):
+                self._visit(node, item, key, dict.get(value, key), depth + 1)
+            else:
+                self.unguarded.append(node)  # its hash and equality are the user's
 
-    def _object(self, node: int, value, path: str, depth: int) -> None:
-        cls = type(value)
-        if isinstance(cls.__getattribute__, types.FunctionType):  # it may do anything
-            self.unguarded.append(path)
-            return
-        wanted = self._attributes - self._stored
-        own = getattr(value, "__dict__", {})
-        slots = {n for c in cls.__mro__ for n, m in vars(c).items() if isinstance(m, types.MemberDescriptorType)}
-        if (own.keys() | slots) - wanted:  # a library may read them: the leaves of a pytree
+    def _set(self, node: int, value, depth: int) -> None:
+        if len(value) > 10 * _LIMIT_ITEMS or not all([kind_of(type(v)) == "simple" for v in value]):
+            self.unguarded.append(node)
+        else:
+            self.guards.append((node, "set", value if isinstance(value, frozenset) else set(value)))
+
+    def _bytes(self, node: int, value, depth: int) -> None:
+        if len(value) > _LIMIT_BYTES:
+            self.unguarded.append(node)
+        else:
+            self.guards.append((node, "bytes", bytes(value)))
+
+    def _buffer(self, node: int, value, depth: int) -> None:
+        if len(value) * value.itemsize > _LIMIT_BYTES:
+            self.unguarded.append(node)
+        else:
+            self.guards.append((node, "buffer", value.tobytes()))
+
+    def _context(self, node: int, value: ContextVar, depth: int) -> None:
+        try:
+            inner = value.get()
+        except LookupError:
+            self.guards.append((self._fetch(node, "context or none", None), "value", MISSING))
+        else:
+            self._visit(node, "context", None, inner, depth + 1)
+
+    def _opaque(self, node: int, value, depth: int) -> None:
+        self._identify(node, value)
+        if isinstance(value, LIBRARY_CALLABLES):
+            self.guards.append((node, "function", value))
+
+    def _hidden(self, node: int, value, depth: int) -> None:
+        self._identify(node, value)
+        self.unguarded.append(node)
+
+    def _class(self, node: int, value: type, depth: int) -> None:
+        if is_library_type(value) or isinstance(type(value).__getattribute__, types.FunctionType):
             self._identify(node, value)
-        for name in own.keys() & wanted:
-            self._visit(self._fetch(node, "attribute", name), own[name], f"{path}.{name}", depth + 1)
-        self._class_attributes(node, value, cls.__mro__, path, depth, skip=own)
+            self.guards.append((node, "function", value))
+        else:
+            self._objects.append([node, value, depth, -1])
 
-    def _class_attributes(self, node: int, value, mro, path: str, depth: int, skip=()) -> None:
-        wanted, found = self._attributes - self._stored, set(skip)
-        for cls in mro:
-            if _library_type(cls):
-                continue
-            for name in (cls.__dict__.keys() & wanted) - found:
-                found.add(name)
-                member = cls.__dict__[name]
+    def _object(self, node: int, value, depth: int) -> None:
+        self.guards.append((node, "type", type(value)))
+        self._objects.append([node, value, depth, -1])
+
+    # --- attributes
+
+    def _attributes_of(self, node: int, value, depth: int, known: int) -> int:
+        """Visit the attributes of an object or class whose names were learnt after `known` of them; how many are."""
+        own: dict | tuple = ()
+        cls = value if isinstance(value, type) else type(value)
+        version, hidden, members = self._members.get(cls, (-1, frozenset(), ()))
+        if version != len(self._order):
+            version, hidden, members = self._members[cls] = self._members_of(cls)
+        names, count = self._names_after(max(known, 0))
+        if cls is not value:
+            own = getattr(value, "__dict__", ())
+            if known < 0 and len(own) + len(cls.__dict__) > len(names):
+                self._identify(node, value)  # a library may read what is not named: the leaves of a pytree
+            fetch = "own" if hasattr(cls, "__getattr__") else "attribute"
+            for name in own:
+                if name in names and name not in hidden:
+                    self._attribute(node, fetch, name, own[name], depth)
+        for name, member in members:
+            if name in names and name not in own:
                 if isinstance(member, types.MemberDescriptorType):
                     try:
-                        inner = member.__get__(value)
+                        member = member.__get__(value)
                     except (AttributeError, TypeError):  # the slot is unset, or `value` is the class itself
                         continue
-                    self._visit(self._fetch(node, "attribute", name), inner, f"{path}.{name}", depth + 1)
-                elif isinstance(member, property):
-                    if member.fget is not None:
-                        self._callable(self._fetch(node, "getter", name), member.fget, f"{path}.{name}")
-                elif isinstance(member, (staticmethod, classmethod)):
-                    self._callable(self._fetch(node, "class member", name), member.__func__, f"{path}.{name}")
-                elif isinstance(member, types.FunctionType):
-                    self._callable(self._fetch(node, "class member", name), member, f"{path}.{name}")
-                elif not hasattr(type(member), "__get__"):
-                    self._visit(self._fetch(node, "attribute", name), member, f"{path}.{name}", depth + 1)
+                    if cls is value:
+                        continue
+                self._attribute(node, "attribute", name, member, depth)
+        return count
 
+    def _names_after(self, known: int) -> tuple[frozenset, int]:
+        count = len(self._order)
+        if self._latest[:2] != (known, count):
+            self._latest = known, count, frozenset(self._order[known:])
+        return self._latest[2], count
 
-def context_value(variable: ContextVar):
-    """The value of a context variable in this context, its default included; `MISSING` if there is none."""
-    try:
-        return variable.get()
-    except LookupError:
-        return MISSING
-
-
-def _reference(value):
-    """What gives `value` as long as it lives; the value itself is kept where it cannot be referred to weakly."""
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return lambda: value
-
-
-_library_types: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def _library_type(cls: type) -> bool:
-    """Whether a class is not the user's: its attributes are its own business."""
-    found = _library_types.get(cls)
-    if found is None:
-        methods = [v for v in cls.__dict__.values() if isinstance(v, types.FunctionType)]
-        module = cls.__module__
-        if module in ("builtins", "types", "typing", "abc", "enum", "dataclasses", "collections"):
-            found = True
-        elif any(is_user_code(m.__code__) for m in methods):
-            found = False
+    def _attribute(self, node: int, operation: str, name: str, value, depth: int) -> None:
+        if name in self._stored or name in self._mutated and kind_of(type(value)) in MUTABLE:
+            self._identify(self._fetch(node, operation, name), value)
         else:
-            found = _library_module(module)
-        _library_types[cls] = found
-    return found
+            self._visit(node, operation, name, value, depth + 1)
+
+    def _members_of(self, cls: type) -> tuple[int, set, list]:
+        """Of a class: how many names were known, names that hide an object's own attributes, data members.
+
+        Functions are noted as what the object may run.
+        """
+        version, wanted = len(self._order), self._attributes
+        hidden, members, found = set(), [], set()
+        for owner in cls.__mro__:
+            if is_library_type(owner):
+                continue
+            for name, member in owner.__dict__.items():
+                implicit = name[:2] == "__" and name[-2:] == "__" and name not in _UNRELATED
+                if name in found or not (name in wanted or implicit):
+                    continue
+                found.add(name)
+                if isinstance(member, types.MemberDescriptorType):
+                    members.append((name, member))
+                elif hasattr(type(member), "__get__"):
+                    if hasattr(type(member), "__set__"):
+                        hidden.add(name)
+                    self._method(owner, name, member)
+                elif name in wanted:
+                    members.append((name, member))
+        return version, hidden, members
+
+    def _method(self, owner: type, name: str, member) -> None:
+        if isinstance(member, property):
+            f, operation = member.fget, "getter"
+        elif isinstance(member, (staticmethod, classmethod)):
+            f, operation = member.__func__, "wrapped method"
+        elif isinstance(member, functools.cached_property):
+            f, operation = member.func, "cached getter"
+        else:
+            f, operation = member, "method"
+        if id(f) not in self._seen and isinstance(f, (types.FunctionType, functools.partial)):
+            self._callable(self._fetch(-1, operation, (owner, name)), f)
+
+    # --- words
+
+    def path(self, node: int) -> str:
+        """How the function reaches a value: ``global cfg['lr']``."""
+        parent, operation, argument = self.fetches[node]
+        at = self.path(parent) if parent >= 0 else ""
+        plain = at.removeprefix("global ").removeprefix("closure ")
+        of = f" of {plain}" if plain else ""
+        words = _PATHS[operation]
+        if operation == "global":
+            argument = argument[1]
+        elif operation in ("cell", "default", "constant"):
+            argument = argument[1]
+        elif operation == "environment":
+            argument = argument[0]
+        elif operation in ("method", "wrapped method", "getter", "cached getter"):
+            argument = f"{argument[0].__name__}.{argument[1]}"
+        text = words.format(at=at, of=of, a=argument, r=repr(argument) if "{r}" in words else "")
+        return text.strip()
 
 
-def _library_module(name: str) -> bool:
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if name == "__main__" or module is None:
-        return False
-    return file is None or is_library_file(file)
+_VISITS = {"sequence": Walk._sequence, "mapping": Walk._mapping, "set": Walk._set, "bytes": Walk._bytes,
+           "buffer": Walk._buffer, "context": Walk._context, "class": Walk._class, "object": Walk._object,
+           "opaque": Walk._opaque, "hidden": Walk._hidden, "module": Walk._opaque}
+_PATHS = {
+    "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}{of}",
+    "default": "default {a}{of}", "keyword default": "default {a}{of}", "attribute": "{at}.{a}", "own": "{at}.{a}",
+    "item": "{at}[{r}]", "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()",
+    "context or none": "{at}.get()", "environment": "os.environ[{r}]", "partial argument": "argument {a} of partial {at}",
+    "partial keyword": "{a} of partial {at}", "function of partial": "{at}", "self": "self{of}", "self of call": "self",
+    "function of method": "{at}", "wrapped": "{at}", "code": "the code{of}", "method": "{a}", "wrapped method": "{a}",
+    "getter": "{a}", "cached getter": "{a}",
+}
+
+
+def _default_name(f: types.FunctionType, i: int) -> str:
+    count = f.__code__.co_argcount
+    return f.__code__.co_varnames[count - len(f.__defaults__) + i] if count >= len(f.__defaults__) else str(i)

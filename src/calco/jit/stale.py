@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import types
 import warnings
 import weakref
+from array import array
 from collections import deque
+from operator import is_
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +17,7 @@ from calco.core import Array
 from calco.core.errors import CalcoError
 from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from calco.jit.guards import Walk
-from calco.jit.records import CapturedArray, StaleCapture, TraceRecord
+from calco.jit.records import StaleCapture, TraceRecord
 from calco.tracing import user_frame
 
 POLICIES = ("warn", "retrace", "error", "ignore")
@@ -44,54 +47,53 @@ def _message(function: str, stale: StaleCapture, what: str) -> str:
 
 
 def build_guards(function, record: TraceRecord, statics) -> Guards | None:
-    """The guards of a trace; None if it took nothing that can change."""
-    sources = {id(c.source): c for c in record.captures if c.source is not None}
-    codes = codes_of(record.jaxpr.eqns)
-    walk = Walk(function, statics, codes, set(sources))
-    for _ in range(2):  # a function that was found names attributes to look for
-        if len(walk.codes) == len(codes):
-            break
-        codes = set(walk.codes.values())
-        walk = Walk(function, statics, codes, set(sources))
-    guards = Guards(walk)
-    led_to = {id(g.expected()) for g in guards.guards if g.kind in ("array", "device")}
-    for capture in record.captures:
-        source = capture.source
-        if isinstance(source, np.ndarray) and id(source) not in led_to:
-            guards.add_contents(capture.name or "an array", capture.reference, source)
-        elif id(source) not in led_to:
-            walk.unguarded.append(capture.name or "an array")
-    return guards if len(guards) or walk.opaque or walk.unguarded else None
+    """The guards of a trace; None if it took nothing from outside."""
+    captured = {id(c.source): c for c in record.captures}
+    walk = Walk(function, statics, codes_of(record.jaxpr.eqns), captured)
+    guards = Guards(walk, record.captures)
+    return guards if guards.nodes or walk.opaque or walk.unguarded or guards.unreached else None
 
 
 def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, StaleCapture]]:
     """Every captured value that is another one now: the number of its guard, and the facts."""
-    places = {id(c.source): c for c in record.captures if c.source is not None}
     found = []
-    for index, guard, now in guards.failures(function):
-        capture = places.get(id(guard.expected())) if guard.kind in ("array", "device", "contents") else None
+    for index, now in guards.failures(function):
+        capture = guards.captures.get(index)
         found.append((index, StaleCapture(
-            path=capture.name if capture is not None and guard.path.startswith("an array") else guard.path,
-            old=_old(guard, capture, guards, index), new=_new(guard, now),
+            path=guards.path(index), old=_old(guards, index, now), new=_new(guards, index, now),
             place=capture.place if capture is not None else None)))
     return found
 
 
-def _old(guard, capture: CapturedArray | None, guards: Guards, index: int) -> str:
+def _old(guards: Guards, index: int, now) -> str:
+    capture, kind, expected = guards.captures.get(index), guards.kinds[index], guards.expected[index]
     if capture is not None:
         return _short(capture.value)
-    if guard.kind in ("array", "contents", "device"):
-        old = next((c.old for c in guards.contents if c.index == index), None)
-        return _short(old) if old is not None else "other contents"
-    return _short(guard.expected)
+    if kind in ("array", "contents"):
+        old = next((c.old() for c in guards.contents if c.index == index), None)
+        return _short(old) if old is not None else "an array"
+    if kind == "buffer" and isinstance(now, array):
+        return _short(array(now.typecode, expected))
+    return _short(_decoded(guards, index, expected))
 
 
-def _new(guard, now) -> str:
+def _new(guards: Guards, index: int, now) -> str:
     if now is MISSING:
         return "gone"
     if isinstance(now, ArrayContents):
         return f"{_short(now.array())} (changed in place)"
-    return _short(now)
+    kind = guards.kinds[index]
+    if kind == "type":
+        return _short(type(now))
+    return _short(_decoded(guards, index, now))
+
+
+def _decoded(guards: Guards, index: int, value):
+    """The text of an environment variable, of which the bytes are kept."""
+    node = guards.nodes[index]
+    if isinstance(value, bytes) and guards.walk.fetches[node][1] == "environment":
+        return os.fsdecode(value)
+    return value
 
 
 def _short(value) -> str:
@@ -103,7 +105,10 @@ def _short(value) -> str:
         text = np.array2string(np.asarray(value), threshold=8, edgeitems=2, max_line_width=1000)
         kind = f"{np.asarray(value).dtype}[{','.join(map(str, value.shape))}]"
         return f"{kind} {' '.join(text.split())}" if len(text) <= 60 else kind
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - the user's __repr__; the fact is told all the same
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -142,7 +147,7 @@ class _Lent(NamedTuple):
     """A trace that others may use. What its key identifies by id is kept alive beside it."""
     key: tuple
     traced: weakref.ref
-    guards: Guards | None
+    guards: weakref.ref | None
     ids: tuple
 
 
@@ -160,10 +165,11 @@ def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
     if len(_shared) >= _LIMIT_CODES and code not in _shared:
         clear_shared()
     lent = [other for other in _shared.get(code, ()) if other.traced() is not None]
-    lent.append(_Lent(key, weakref.ref(traced), guards, _identified(traced.arguments.function)))
+    lent.append(_Lent(key, weakref.ref(traced), weakref.ref(guards) if guards is not None else None,
+                      _identified(traced.arguments.function)))
     _shared[code] = lent[-_LIMIT_TRACES:]
     if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
-        _latest.append(traced)
+        _latest.append((traced, guards))
 
 
 def _identified(function) -> tuple:
@@ -174,22 +180,38 @@ def _identified(function) -> tuple:
 
 
 def borrow(code: tuple | None, key: tuple, function):
-    """A trace of the same code and signature whose captured values are equal to those of `function`."""
+    """A trace of the same code and signature whose captured values are equal to those of `function`, its guards."""
     if code is None:
         return None
     for lent in reversed(_shared.get(code, ())):
         traced = lent.traced()
-        if traced is not None and lent.key == key and (lent.guards is None or lent.guards.equal_for(function)):
-            return traced
+        if traced is None or lent.key != key:
+            continue
+        guards = lent.guards() if lent.guards is not None else None
+        if lent.guards is None or guards is not None and guards.equal_for(function, same_function(traced.arguments.function, function)):
+            return traced, guards
     return None
+
+
+def same_function(one, other) -> bool:
+    """Whether two functions are one, or bound anew from the same parts."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, types.MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    if isinstance(one, functools.partial):
+        return (same_function(one.func, other.func) and all(map(is_, one.args, other.args))
+                and all(value is other.keywords.get(name) for name, value in one.keywords.items()))
+    return False
 
 
 def forget(code: tuple | None) -> None:
     """Forget what functions of this code have lent."""
-    for lent in _shared.pop(code, ()):
-        traced = lent.traced()
-        if traced in _latest:
-            _latest.remove(traced)
+    gone = {id(lent.traced()) for lent in _shared.pop(code, ())}
+    for pair in [pair for pair in _latest if id(pair[0]) in gone]:
+        _latest.remove(pair)
 
 
 def clear_shared() -> None:

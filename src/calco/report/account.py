@@ -326,12 +326,14 @@ def printed_effects(printed: Sequence[Printed]) -> tuple[Effect, ...]:
 def guarded_reads(guards: Guards) -> tuple[Read, ...]:
     """The Python values that the code of a trace names and can reach; its arrays are captures, if it used them."""
     found = []
-    for path, _, kind, value, _ in guards.guards:
-        if kind not in ("value", "container"):
+    for path, kind, value in guards.facts():
+        if kind not in ("value", "tuple", "list", "set", "bytes", "buffer"):
             continue
         if path.startswith("os.environ["):
-            kind = "environment"
-        elif kind == "value":
+            kind, value = "environment", None if value is None else os.fsdecode(value)
+        elif kind != "value":
+            kind = "container"
+        else:
             kind = "length" if path.startswith("len(") else next(
                 (name for types, name in _KINDS if isinstance(value, types)), "object")
         text = "unset" if value is MISSING or (kind == "environment" and value is None) else value_text(value)
