@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Sequence
@@ -124,7 +125,7 @@ class Account:
         """The recorded program; if the function raised, as far as it came, without results."""
         return self.record.jaxpr
 
-    @property
+    @functools.cached_property
     def equations(self) -> list[tuple[str, Place | None]]:
         """Primitive and source place of each equation."""
         return self.record.equations()
@@ -158,7 +159,7 @@ class Account:
         """The source of each function of the user's that ran."""
         return self.observation.listings if self.observation is not None else ()
 
-    @property
+    @functools.cached_property
     def never_reached(self) -> tuple[Unreached, ...]:
         """Lines that hold code and did not run, by function."""
         found = []
@@ -383,10 +384,11 @@ def capture_read(capture: CapturedArray, var, closed: ClosedJaxpr, equations: tu
 def operand_of(var, closed: ClosedJaxpr, start: int) -> int | None:
     """Which operand of an operation of its source line an array is, once it has been broadcast or converted."""
     first = closed.eqns[start]
-    for eqn in closed.eqns[start:]:
+    for i in range(start, len(closed.eqns)):
+        eqn = closed.eqns[i]
         if (eqn.code, eqn.lasti) != (first.code, first.lasti):
             return None
-        operands = [i for i, v in enumerate(eqn.invars) if v is var]
+        operands = [k for k, v in enumerate(eqn.invars) if v is var]
         if operands and len(eqn.invars) > 1:
             return operands[0]
         if operands:

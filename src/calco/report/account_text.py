@@ -56,8 +56,9 @@ def _title(text: Styled, account) -> None:
         words += [count_text(len(account.effects), "effect"), count_text(len(account.decisions), "decision")]
     words.append(count_text(len(account.equations), "equation"))
     if account.error is not None:
-        words.append(f"raised {account.error.type}")
-    text.line(Span("  " + ", ".join(words), "dim"))
+        text.line(Span(f"  raised {account.error.type} after: ", "error"), Span(", ".join(words), "dim"))
+    else:
+        text.line(Span("  " + ", ".join(words), "dim"))
     text.blank()
 
 
@@ -296,12 +297,23 @@ def line_notes(account) -> dict[tuple[str, int], list[str]]:
     for d in account.decisions:
         outcome = turns_text(d.outcome)
         note(d.place, outcome if d.construct in ("if", "assert", "for", "while") else f"{d.construct}: {outcome}")
-    for read in account.captures:
-        note(read.place, f"takes {read.path.removeprefix('global ').removeprefix('closure ')}")
+    for place, paths in taken_at(account.captures).items():
+        more = f" and {len(paths) - 2} more" if len(paths) > 3 else ""
+        note(place, f"takes {', '.join(paths[:2] if more else paths)}{more}")
     for listing in account.listings:
         for number in listing.never_reached:
             notes[listing.file, number].append("never reached")
     return dict(notes)
+
+
+def taken_at(captures: Sequence[Read]) -> dict[Place, list[str]]:
+    """The paths that were first read at each place, in the order of the columns."""
+    found: dict[Place, dict[str, None]] = defaultdict(dict)
+    lines: dict[tuple[str, int], Place] = {}
+    for read in sorted([r for r in captures if r.place is not None], key=lambda r: r.place.column):
+        place = lines.setdefault((read.place.file, read.place.line), read.place)
+        found[place][read.path.removeprefix("global ").removeprefix("closure ")] = None
+    return {place: list(paths) for place, paths in found.items()}
 
 
 def _source_lines(text: Styled, account) -> None:
