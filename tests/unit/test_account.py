@@ -155,6 +155,19 @@ def test_the_repr_is_one_line(account):
     assert repr(account) == "Account(layer(x: f32[3,4], w: f32[2,4], unused: i32[]), 4 captures, 7 equations)"
 
 
+TABLES = [np.full(3, i, np.float32) for i in range(5)]
+
+
+def test_what_a_loop_takes_is_folded():
+    def f(x):
+        for table in TABLES:
+            x = x + table
+        return x
+
+    text = str(calco.explain(f)(1.0))
+    assert "# takes TABLES[0], TABLES[1] and 3 more" in text and "took from outside, frozen: 5 arrays, 60 B;" in text
+
+
 # --- the value ----------------------------------------------------------------------------------
 
 def test_the_fields(account):
