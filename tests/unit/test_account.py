@@ -311,6 +311,46 @@ def test_an_error_of_an_inner_function_is_told_of_the_whole():
     assert "jnp.reshape" in account.error.place.text
 
 
+def test_an_account_within_an_account():
+    @calco.jit
+    def outer(x):
+        inner = calco.explain(lambda y: y * x)(2.0)
+        return x if len(inner.equations) == 1 and inner.observation is None else 0.0
+
+    account = outer.explain(1.0)
+    assert account.observation is not None and [d.outcome for d in account.decisions] == ["True"]
+
+
+def test_an_error_without_a_message():
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def f(x):
+        raise Odd
+
+    with pytest.raises(Odd) as caught:
+        calco.explain(f)(1.0)
+    assert "its message cannot be had: str() raised RuntimeError" in str(caught.value.__calco_account__)
+
+
+def test_an_exit_is_no_error():
+    def f(x):
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        calco.explain(f)(1.0)
+    assert not hasattr(caught.value, "__calco_account__")
+
+
+def test_code_without_source():
+    scope: dict = {"jnp": jnp, "np": np}
+    exec("W = np.ones(2, np.float32)\ndef f(x):\n    return x * W", scope)
+    text = str(calco.explain(scope["f"])(1.0))
+    assert "global W  float32[2]" in text and "f in <string> has no readable source" in text
+    assert "recorded from these lines" in text
+
+
 def test_large_arrays_are_warned_about():
     table = np.ones(2**18 + 1, np.float32)
     function = calco.jit(lambda x: x + table)

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 
 from calco.jit import TraceRecord
@@ -99,11 +100,14 @@ def _account(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: boo
     flatten_arguments(this.arguments, (dynamic, rest))  # what is wrong here is no fault of the function
     observer = Observer(this.function, include_library=library)
     try:
-        with observer:
+        with _watching(observer):
             traced = this.trace_afresh(args, kwargs)
     except Exception as error:
-        failure = Failure(type(error).__name__, str(error), place_of_error(error.__traceback__))
-        record = error.__dict__.pop("__calco_record__", None)
+        record = getattr(error, "__calco_record__", None)
+        if record is None:  # it was not the function that raised
+            raise
+        del error.__calco_record__
+        failure = Failure(type(error).__name__, _message(error), place_of_error(error.__traceback__))
         account = error.__calco_account__ = account_of(
             record, observation=_seen(observer, record), warn_bytes=warn_bytes, error=failure)
         # Python prints the message above the note.
@@ -113,8 +117,27 @@ def _account(this: Jit, args: tuple, kwargs: dict, warn_bytes: int, library: boo
                       retraces=retraces(this), stale=stale_of(this))
 
 
-def _seen(observer: Observer, record: TraceRecord) -> Observation:
-    return observer.observation(record.jaxpr.jaxpr, record.captures)
+@contextmanager
+def _watching(observer: Observer):
+    """Observes, unless this is inside of a function that is being explained: that one sees it all."""
+    with ExitStack() as stack:
+        with suppress(RuntimeError):
+            stack.enter_context(observer)
+        yield
+
+
+def _seen(observer: Observer, record: TraceRecord) -> Observation | None:
+    try:
+        return observer.observation(record.jaxpr.jaxpr, record.captures)
+    except RuntimeError:  # it did not observe
+        return None
+
+
+def _message(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 (the user's own; the error that is told about is the first)
+        return f"its message cannot be had: str() raised {type(another).__name__}"
 
 
 def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
