@@ -15,12 +15,14 @@ from calco.core.errors import (
 from calco.engine import CompileError, XlaRuntimeError
 from calco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
 from calco.purity import ImpureFunctionError
+from calco.report import LargeCaptureWarning
 from calco.tracing.leaks import LeakedTracerError, LeakedTracerWarning
 
 JaxRuntimeError = XlaRuntimeError
 
 __all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "ImpureFunctionError",
-           "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "LeakedTracerError", "LeakedTracerWarning",
+           "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "LargeCaptureWarning", "LeakedTracerError",
+           "LeakedTracerWarning",
            "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning", "StaleCaptureError",
            "StaleCaptureWarning", "TracerArrayConversionError", "TracerBoolConversionError",
            "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError", "XlaRuntimeError"]

@@ -82,8 +82,11 @@ def run_text(title: str, seconds: float, functions: Sequence[FunctionRun], never
     traces = sum(len(f.accounts) for f in functions)
     inside = sum(f.total for f in functions)
     text.line(Span(f"account of {title}", "heading"))
-    text.line(Span(f"  {count_text(len(functions), 'jitted function')}, {count_text(traces, 'trace')}, "
-                   f"{time_text(inside)} of {time_text(seconds)} in them", "dim"))
+    if functions:
+        text.line(Span(f"  {count_text(len(functions), 'jitted function')}, {count_text(traces, 'trace')}, "
+                       f"{time_text(inside)} of {time_text(seconds)} in them", "dim"))
+    else:
+        text.line(Span(f"  no jitted function was called in {time_text(seconds)}", "dim"))
     text.blank()
     if functions:
         _totals(text, functions)

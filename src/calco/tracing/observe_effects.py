@@ -41,9 +41,9 @@ _MUTATING = {
     array.array: "append extend insert remove pop reverse fromlist frombytes byteswap",
     np.ndarray: "sort fill put itemset partition resize setflags setfield",
 }
-# NumPy's functions are of types of its own.
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, type(np.save),
-              type(np.random.default_rng))
+# NumPy's functions are of types of their own; those of numpy.random, which is slow to load, of Cython's.
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, type(np.save))
+_CYTHON = "cython_function_or_method"
 _MUTATING = {kind: frozenset(names.split()) for kind, names in _MUTATING.items()}
 _UPDATES = frozenset("set add subtract multiply mul divide power min max apply".split())
 
@@ -104,7 +104,8 @@ def _of_function(function, node: ast.Call) -> str | None:
         return "print"
     if function is builtins.open or function is io.open or function is builtins.input:
         return "file"
-    name = getattr(function, "__name__", None) if is_a(function, _FUNCTIONS) else None
+    known = is_a(function, _FUNCTIONS) or type(function).__name__ == _CYTHON
+    name = getattr(function, "__name__", None) if known else None
     if not isinstance(name, str):
         return None
     module = function.__module__ if isinstance(function.__module__, str) else ""
