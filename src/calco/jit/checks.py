@@ -33,7 +33,7 @@ class ArrayContents:
     always : bool
         Whether it is compared on every call.
     """
-    __slots__ = ("index", "always", "_reference", "_type", "_stride", "_bytes", "_sample", "_digest")
+    __slots__ = ("_bytes", "_digest", "_reference", "_sample", "_stride", "_type", "always", "index")
 
     def __init__(self, index: int, reference, array: np.ndarray, always: bool):
         self.index, self.always, self._reference = index, always, reference
@@ -108,8 +108,21 @@ class Guards:
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
-    __slots__ = ("walk", "kinds", "nodes", "expected", "contents", "unreached", "captures", "_told", "_scope", "_turn",
-                 "_calls", "_by_turns", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "_by_turns",
+        "_calls",
+        "_scope",
+        "_told",
+        "_turn",
+        "captures",
+        "contents",
+        "expected",
+        "kinds",
+        "nodes",
+        "unreached",
+        "walk",
+    )
 
     def __init__(self, walk: Walk, captures):
         self.walk = walk
@@ -173,8 +186,9 @@ class Guards:
             c.name or "an array" for c in self.unreached if not isinstance(c.source, np.ndarray)]
 
     def drop(self, indices: set[int]) -> None:
-        """Do not look at these guards any more: they have been told."""
-        self._told |= indices
+        """Do not look at these guards any more, nor at what lies within: they have been told."""
+        nodes = {self.nodes[i] for i in indices}
+        self._told |= indices | {i for i, node in enumerate(self.nodes) if self._lies_in(node, nodes)}
         self.contents = [c for c in self.contents if c.index not in self._told]
         self._by_turns = [c for c in self.contents if not c.always]
         self._scope = None
@@ -290,16 +304,30 @@ class Guards:
         return content is not None and content.agrees(now)
 
     def failures(self, function) -> list[tuple[int, object]]:
-        """Every guard that fails, with the value now: `MISSING` where there is none, `ArrayContents` if in place."""
+        """Every guard that fails, with the value now: `MISSING` where there is none, `ArrayContents` if in place.
+
+        What lies in another object than before is not compared.
+        """
         values = self._values(function)
-        found = [(i, values[node]) for i, node in enumerate(self.nodes)
-                 if node >= 0 and i not in self._told and not self._same(i, values[node])]
+        found: list[tuple[int, object]] = []
+        nodes: set[int] = set()
+        for i, node in enumerate(self.nodes):
+            if node >= 0 and i not in self._told and not self._lies_in(node, nodes) and not self._same(i, values[node]):
+                found.append((i, values[node]))
+                nodes.add(node)
         known = {i for i, _ in found}
         return found + [(c.index, c) for c in self.contents if c.index not in known and c.differs()]
 
+    def _lies_in(self, node: int, nodes: set[int]) -> bool:
+        """Whether a step starts at one of `nodes`, or at one that does."""
+        node = self.walk.fetches[node][0] if node >= 0 else -1
+        while node >= 0 and node not in nodes:
+            node = self.walk.fetches[node][0]
+        return node >= 0
+
     def equal_for(self, function, itself: bool = False) -> bool:
         """Whether another function of the same code, or the function `itself`, captures equal values."""
-        if self._told or not itself and (self.unreached or self.walk.unguarded):
+        if self._told or (not itself and (self.unreached or self.walk.unguarded)):
             return False  # nothing says where the other function has it
         values = self._values(function)
         return (all([self._same(i, values[node]) for i, node in enumerate(self.nodes) if node >= 0])
@@ -404,7 +432,7 @@ def generate(guards: Guards) -> dict:
 
 def _source(checks) -> str:
     def body(indent: str, failed: str) -> str:
-        lines = [f"{indent}{text}" if i < 0 else f"{indent}if {text}: return {failed.format(i=i)}" for text, i in checks]
+        lines = [indent + (text if i < 0 else f"if {text}: return {failed.format(i=i)}") for text, i in checks]
         return "\n".join(lines or [f"{indent}pass"])
 
     errors = "(LookupError, AttributeError, TypeError, ValueError)"

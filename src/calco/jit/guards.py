@@ -57,8 +57,24 @@ class Walk:
     unguarded : list of int
         Steps to values that are not guarded though the function may depend on them.
     """
-    __slots__ = ("fetches", "guards", "opaque", "unguarded", "captured", "_seen", "_attributes", "_order", "_stored",
-                 "_mutated", "_constants", "_codes", "_functions", "_objects", "_members", "_latest")
+    __slots__ = (
+        "_attributes",
+        "_codes",
+        "_constants",
+        "_functions",
+        "_latest",
+        "_members",
+        "_mutated",
+        "_objects",
+        "_order",
+        "_seen",
+        "_stored",
+        "captured",
+        "fetches",
+        "guards",
+        "opaque",
+        "unguarded",
+    )
 
     def __init__(self, function, statics, codes, captured):
         self.fetches: list[tuple] = [(-1, "function", None)]
@@ -124,7 +140,7 @@ class Walk:
         """Attributes that the code sets or changes, found by the time all of it is known."""
         dead: set[int] = set()
         for node, (parent, operation, argument) in enumerate(self.fetches):
-            if parent in dead or operation == "attribute" and argument in self._stored:
+            if parent in dead or (operation == "attribute" and argument in self._stored):
                 dead.add(node)
         if dead:
             self.guards = [g for g in self.guards if g[0] not in dead]
@@ -183,7 +199,7 @@ class Walk:
             if kind == "module" or value is os.environ:
                 chains = [c for c in facts.chains if c.kind == "global" and c.root == name]
                 self._module((names, name), value, chains)
-            elif name in facts.stored_globals or kind in MUTABLE and ("global", name) in facts.mutated:
+            elif name in facts.stored_globals or (kind in MUTABLE and ("global", name) in facts.mutated):
                 self._identify(self._fetch(-1, "global", (names, name)), value)
             else:
                 self._visit(-1, "global", (names, name), value, 1)
@@ -203,7 +219,7 @@ class Walk:
                 value = f.__closure__[i].cell_contents
             except ValueError:  # the cell is empty
                 continue
-            if name in facts.stored_cells or ("closure", name) in facts.mutated and kind_of(type(value)) in MUTABLE:
+            if name in facts.stored_cells or (("closure", name) in facts.mutated and kind_of(type(value)) in MUTABLE):
                 self._identify(self._fetch(node, "cell", (i, name)), value)
             else:
                 self._visit(node, "cell", (i, name), value, 1)
@@ -219,7 +235,7 @@ class Walk:
         node = None
         for name in dict.fromkeys([c.steps[0][1] for c in chains if c.steps and c.steps[0][0] == "attribute"]):
             value = vars(module).get(name, MISSING)
-            if value is MISSING or library and kind_of(type(value)) != "simple":
+            if value is MISSING or (library and kind_of(type(value)) != "simple"):
                 continue
             if node is None:
                 node = self._fetch(-1, "global", place)
@@ -301,7 +317,7 @@ class Walk:
             return
         item = "item" if type(value) is dict else "entry"
         for key in list(keys):
-            if kind_of(type(key)) == "simple" or type(key) is tuple and all(kind_of(type(k)) == "simple" for k in key):
+            if all([kind_of(type(k)) == "simple" for k in (key if type(key) is tuple else (key,))]):
                 self._visit(node, item, key, dict.get(value, key), depth + 1)
             else:
                 self.unguarded.append(node)  # its hash and equality are the user's
@@ -389,7 +405,7 @@ class Walk:
         return self._latest[2], count
 
     def _attribute(self, node: int, operation: str, name: str, value, depth: int) -> None:
-        if name in self._stored or name in self._mutated and kind_of(type(value)) in MUTABLE:
+        if name in self._stored or (name in self._mutated and kind_of(type(value)) in MUTABLE):
             self._identify(self._fetch(node, operation, name), value)
         else:
             self._visit(node, operation, name, value, depth + 1)
@@ -459,8 +475,8 @@ _PATHS = {
     "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}{of}",
     "default": "default {a}{of}", "keyword default": "default {a}{of}", "attribute": "{at}.{a}", "own": "{at}.{a}",
     "item": "{at}[{r}]", "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()",
-    "context or none": "{at}.get()", "environment": "os.environ[{r}]", "partial argument": "argument {a} of partial {at}",
-    "partial keyword": "{a} of partial {at}", "function of partial": "{at}", "self": "self{of}", "self of call": "self",
+    "context or none": "{at}.get()", "environment": "os.environ[{r}]",
+    "partial argument": "argument {a} of partial {at}", "partial keyword": "{a} of partial {at}", "function of partial": "{at}", "self": "self{of}", "self of call": "self",
     "function of method": "{at}", "wrapped": "{at}", "code": "the code{of}", "method": "{a}", "wrapped method": "{a}",
     "getter": "{a}", "cached getter": "{a}",
 }

@@ -133,7 +133,7 @@ def _equal_simple(one, other) -> bool:
 
 def _equal_floats(one: float, other: float) -> bool:
     one, other = float.__float__(one), float.__float__(other)
-    return one == other and copysign(1.0, one) == copysign(1.0, other) or one != one and other != other
+    return (one == other and copysign(1.0, one) == copysign(1.0, other)) or (one != one and other != other)
 
 
 def equal_functions(one, other, depth: int = 4) -> bool:

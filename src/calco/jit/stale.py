@@ -187,8 +187,11 @@ def borrow(code: tuple | None, key: tuple, function):
         traced = lent.traced()
         if traced is None or lent.key != key:
             continue
-        guards = lent.guards() if lent.guards is not None else None
-        if lent.guards is None or guards is not None and guards.equal_for(function, same_function(traced.arguments.function, function)):
+        if lent.guards is None:
+            return traced, None
+        guards = lent.guards()
+        itself = same_function(traced.arguments.function, function)
+        if guards is not None and guards.equal_for(function, itself):
             return traced, guards
     return None
 

@@ -94,7 +94,7 @@ def _scan(code: CodeType) -> CodeFacts:
         elif name == "STORE_DEREF" and value in free:
             stored_cells.add(value)
     for place, step in enumerate(every):
-        if step.opname in _STORES_ITEM or step.opname in _ATTRIBUTE and step.argval in _MUTATORS:
+        if step.opname in _STORES_ITEM or (step.opname in _ATTRIBUTE and step.argval in _MUTATORS):
             root = chains.get(_container(every, place))
             if root is not None:
                 holders.append(root)
@@ -183,7 +183,7 @@ def _steps(instructions, place: int) -> tuple:
 
 
 def _subscripts(step) -> bool:
-    return step.opname == "BINARY_SUBSCR" or step.opname == "BINARY_OP" and step.argrepr == "[]"
+    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")
 
 
 def is_user_code(code: CodeType) -> bool:
