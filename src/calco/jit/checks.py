@@ -196,8 +196,9 @@ class Guards:
     def for_another(self) -> Guards:
         """The same guards for another function, of the same code and with equal captured values."""
         other = object.__new__(Guards)
-        for name in Guards.__slots__[:-1]:
-            setattr(other, name, getattr(self, name))
+        for name in Guards.__slots__:
+            if name != "__weakref__":
+                setattr(other, name, getattr(self, name))
         other.expected, other._told, other._turn, other._calls = list(self.expected), set(), 0, 0
         other._scope = None
         return other

@@ -476,7 +476,8 @@ _PATHS = {
     "default": "default {a}{of}", "keyword default": "default {a}{of}", "attribute": "{at}.{a}", "own": "{at}.{a}",
     "item": "{at}[{r}]", "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()",
     "context or none": "{at}.get()", "environment": "os.environ[{r}]",
-    "partial argument": "argument {a} of partial {at}", "partial keyword": "{a} of partial {at}", "function of partial": "{at}", "self": "self{of}", "self of call": "self",
+    "partial argument": "argument {a} of partial {at}", "partial keyword": "{a} of partial {at}",
+    "function of partial": "{at}", "self": "self{of}", "self of call": "self",
     "function of method": "{at}", "wrapped": "{at}", "code": "the code{of}", "method": "{a}", "wrapped method": "{a}",
     "getter": "{a}", "cached getter": "{a}",
 }
