@@ -155,7 +155,7 @@ def check_pure(fun: Callable, *, static_argnums=None, static_argnames=None,
     >>> count = itertools.count()
     >>> report = calco.check_pure(lambda x: x + next(count))(1.0)
     >>> report.pure, report.differences[0].kind, report.differences[0].first, report.differences[0].second
-    (False, 'literal', '0', '1')
+    (False, 'literal', '0.0', '1.0')
     """
     check_callable("check_pure", fun)
     this = getattr(fun, "_jit", None)
