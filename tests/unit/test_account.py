@@ -188,7 +188,7 @@ def test_json_is_stable(account):
         "decisions", "never_reached", "shape_reads", "selected", "unused", "equations", "jaxpr", "sources",
         "observed_with", "unseen", "retraces", "stale", "seconds", "calls", "error"]
     assert told["calco_account"] == 1 and told["error"] is None
-    assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 2**20, "effects": 1,
+    assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 10**6, "effects": 1,
                               "decisions": 2, "equations": 7}
     place = {"file", "line", "column", "end_line", "end_column", "function", "text"}
     keys = {"arguments": {"name", "dtype", "shape", "weak_type", "used"},
@@ -349,6 +349,13 @@ def test_code_without_source():
     text = str(calco.explain(scope["f"])(1.0))
     assert "global W  float32[2]" in text and "f in <string> has no readable source" in text
     assert "recorded from these lines" in text
+
+
+def test_leaves_that_are_not_used():
+    account = calco.explain(lambda p: p["k0"] + 1)({f"k{i}": np.ones(2, np.float32) for i in range(1000)})
+    assert len(account.unused) == 999 and "p['k0']" not in account.unused
+    text = str(account)
+    assert "called with  999 of 1,000 are not used" in text and "... 976 more ..." in text
 
 
 def test_large_arrays_are_warned_about():

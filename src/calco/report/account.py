@@ -27,7 +27,7 @@ from calco.report.page import fragment, page
 from calco.tracing import Place, SelectedBranch
 from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
-WARN_BYTES = 2**20
+WARN_BYTES = 10**6
 
 
 class LargeCaptureWarning(UserWarning):

@@ -63,8 +63,9 @@ def _title(text: Styled, account) -> None:
 
 
 def _signature(text: Styled, account) -> None:
-    text.heading("called with")
     unused = set(account.unused)
+    many = len(unused) > 3
+    text.heading("called with", f"{len(unused):,} of {len(account.arguments):,} are not used" if many else "")
     rows = [(Span(name, "name"), Span(type_text(aval), "type"), Span("not used" if name in unused else "", "warn"))
             for name, aval in account.arguments]
     rows += [(Span(name, "name"), Span(f"static {value_text(value)}", "value"), Span(""))

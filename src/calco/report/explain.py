@@ -151,7 +151,8 @@ def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
 def large_text(account: Account, read) -> str:
     """What a `LargeCaptureWarning` says."""
     where = f" at {read.place}" if read.place is not None else ""
-    return (f"{account.function} takes {read.path} ({read.dtype}{list(read.shape)}, {size_text(read.nbytes)}) from "
+    shape = ",".join(map(str, read.shape))
+    return (f"{account.function} takes {read.path} ({read.dtype}[{shape}], {size_text(read.nbytes)}) from "
             f"outside{where}: the array is kept with each program that is traced. Pass it as an argument, or raise the "
             f"limit: explain(f, warn_bytes={read.nbytes})")
 
