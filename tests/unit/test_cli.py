@@ -13,6 +13,7 @@ import pytest
 import calco
 from calco import cli
 from calco.cli import specs, targets, terminal
+from calco.report import runs
 from calco.report.styled import Span, Styled
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -311,6 +312,16 @@ def test_what_cannot_be_run_is_said_before(here, capsys, words, message):
     assert cli.main(["run", *words]) == 2
     out, err = capsys.readouterr()
     assert message in err and out == ""
+
+
+def test_a_narrow_terminal_gets_fewer_columns(here):
+    account = calco.explain(lambda x: x * 2)(1.0)
+    function = runs.FunctionRun("f", "model.py:3", (account,))
+    wide, narrow = (runs.run_text("t", 1.0, [function], [], width).lines[3] for width in (100, 80))
+    assert [span.text.strip() for span in wide if span.text.strip()] == [
+        "function", "traces", "calls", "trace", "lower", "compile", "run", "all", "captured"]
+    assert [span.text.strip() for span in narrow if span.text.strip()] == [
+        "function", "traces", "calls", "build", "run", "all", "captured"]
 
 
 # --- the terminal -------------------------------------------------------------------------------

@@ -105,10 +105,12 @@ def _totals(text: Styled, functions: Sequence[FunctionRun]) -> None:
     places = [file_line(f.place) for f in functions]
     if len({place.partition(":")[0] for place in places}) == 1:  # the file is said below, with each function
         places = [":" + place.partition(":")[2] for place in places]
-    head = [Span(word, "dim") for word in ("function", "", "traces", "calls", *STAGES, "all", "captured")]
+    columns = {stage: (stage,) for stage in STAGES} if text.width >= 92 else {"build": STAGES[:3], "run": STAGES[3:]}
+    head = [Span(word, "dim") for word in ("function", "", "traces", "calls", *columns, "all", "captured")]
     rows = [head]
     for f, place in zip(functions, places):
-        times = [Span(time_text(f.seconds(stage)) if f.seconds(stage) else "-", "value") for stage in STAGES]
+        spent = [sum(map(f.seconds, stages)) for stages in columns.values()]
+        times = [Span(time_text(seconds) if seconds else "-", "value") for seconds in spent]
         rows.append([Span(f.function, "name"), Span(place, "place"), Span(f"{len(f.accounts):,}"),
                      Span(f"{f.calls:,}"), *times, Span(time_text(f.total), "value"),
                      Span(size_text(f.nbytes) if f.nbytes else "-")])
