@@ -22,6 +22,7 @@ _FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ENDS = (types.FrameType, types.TracebackType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType,
          logging.LogRecord, types.ModuleType)
 _MISSING = object()
+_PASSING = {"list_iterator", "tuple_iterator", "dict_itemiterator", "dict_valueiterator", "set_iterator"}
 _EMPTY = types.CellType()
 
 
@@ -48,6 +49,37 @@ class Holder(NamedTuple):
     stored: Place | None = None
 
 
+class _Step:
+    """An object on the way from a value to something that the user can name.
+
+    Attributes
+    ----------
+    obj : object
+    suffix : str
+        How the value is reached from it: ``['log'][0]``.
+    start : int
+        The number of the value.
+    name : str or None
+        The closure variable passed on the way, which is what the user sees.
+    key : object
+        Of a dictionary: what leads on, as an item, or as an attribute if these are the fields of an object.
+    cell : int or None
+        Of the closure of a function: which cell.
+    """
+    __slots__ = ("obj", "suffix", "start", "name", "key", "cell")
+
+    def __init__(self, obj, suffix: str, before: _Step | None, start: int = 0):
+        self.obj, self.suffix = obj, suffix
+        self.start, self.name = (start, None) if before is None else (before.start, before.name)
+        self.key, self.cell = _MISSING, None
+
+    @property
+    def text(self) -> str:
+        if self.key is _MISSING:
+            return self.suffix
+        return f"[{self.key!r}]{self.suffix}" if isinstance(self.key, (str, int, float, tuple)) else f"[...]{self.suffix}"
+
+
 class Holders:
     """A search for what holds values that `function` made.
 
@@ -63,128 +95,113 @@ class Holders:
         self.function, self.ignored = user_function(function), ignored
         self.receiver = _receiver(self.function)
         self.functions = _functions(self.function)
-        self.locals = {**_locals_of_user_frames(), **_closures(self.functions)}
-        self._cells: dict[int, int] = {}  # by the id of a closure: the number of the cell that led to it
-        self._carriers: list = []
-        self._named: dict[int, str] = {}  # by the id of a function: the name of the cell that led to it
-        ignored |= {id(self), *map(id, (vars(self), self.functions, self.locals, self._cells, self._named))}
+        self.variables = {**_locals_of_user_frames(), **_closures(self.functions)}
+        self._carriers: list = []  # (number of a value, a tracer that holds it)
+        self._roots: dict[int, str] = {}
 
-    def paths(self, value) -> list[str]:
-        """How the user reaches `value`, by each way that is not through another one."""
-        self._carriers = [value]
-        found = self._walk(value)
-        if not found:
-            return []
-        named = filter(None, [find_name(self.function, x) for x in self._carriers])
-        return [next(named, None) or found[0]]
+    def paths(self, values: list) -> dict[int, str]:
+        """How the user reaches the values, by their number; those that cannot be reached are left out."""
+        self._walk(values)
+        named = {}
+        for number, path in sorted(self._roots.items()):
+            seen = [values[number], *[x for n, x in self._carriers if n == number]]
+            named[number] = next(filter(None, [find_name(self.function, x) for x in seen]), path)
+        return named
 
-    def _walk(self, value) -> list[str]:
+    def _walk(self, values: list) -> None:
         """Breadth first: each level is one pass over all objects that the collector knows."""
-        level = [(value, "")]
-        seen = {id(value)}
-        mine = []  # kept, so that their ids stay their own
+        level = [_Step(value, "", None, number) for number, value in enumerate(values)]
+        seen = set(map(id, values))
+        mine = [values, level]  # kept, so that their ids stay their own
         for _ in range(_DEPTH):
-            targets = tuple([obj for obj, _ in level])  # the call below passes on this very tuple
-            mine += [level, targets, *level]
+            targets = tuple([step.obj for step in level])  # the call below passes on this very tuple
             referrers = gc.get_referrers(*targets)
-            mine.append(referrers)
-            ids = {id(mine), id(self._carriers), *map(id, mine), *self.ignored}
-            following: list = []
-            roots = [self._final(obj, f"{self.locals[id(obj)]}{suffix}") for obj, suffix in level
-                     if obj is not value and id(obj) in self.locals]
+            mine += [targets, referrers, *level]
+            ids = {id(mine), *map(id, mine), *self.ignored, *map(id, (self._carriers, *self._carriers))}
+            by_id: dict[int, list[_Step]] = {}
+            for step in level:
+                by_id.setdefault(id(step.obj), []).append(step)
+            following: list[_Step] = []
             for holder in referrers:
-                if id(holder) in ids or id(holder) in seen or type(holder).__name__ == "list_iterator":
-                    continue
-                seen.add(id(holder))
-                held = set(map(id, gc.get_referents(holder)))
-                obj, suffix = next((pair for pair in level if id(pair[0]) in held), (holder, ""))
-                found = self._step(holder, obj, suffix) if obj is not holder else None
-                if isinstance(found, str):
-                    roots.append(self._final(obj, found))
-                elif found is not None:
-                    following.append(found)
-                    if id(obj) in self._named:
-                        self._named.setdefault(id(holder), self._named[id(obj)])
-            if roots or not following:
-                return roots
-            level = following[:_WIDTH]
-        return []
+                if id(holder) not in ids and id(holder) not in seen and type(holder).__name__ not in _PASSING:
+                    seen.add(id(holder))
+                    for part in set(map(id, gc.get_referents(holder))) & by_id.keys():
+                        following += [new for step in by_id[part] if (new := self._pass(holder, step)) is not None]
+            level = [step for step in following if step.start not in self._roots][:_WIDTH]
+            if not level:
+                return
 
-    def _step(self, holder, obj, suffix: str):
-        """From `obj` to what holds it: a path if the user can name that, ``(holder, suffix)`` to go on, or None."""
+    def _pass(self, holder, step: _Step) -> _Step | None:
+        """Go from `step` to what holds it; a root is noted."""
+        found = self._step(holder, step)
+        if isinstance(found, str):
+            self._roots.setdefault(step.start, step.name or found)
+            return None
+        if found is not None and id(found.obj) in self.variables:
+            self._roots.setdefault(step.start, found.name or f"{self.variables[id(found.obj)]}{found.text}")
+            return None
+        return found
+
+    def _step(self, holder, step: _Step) -> _Step | str | None:
         if isinstance(holder, _ENDS):
             return None
-        if isinstance(holder, Tracer):
-            self._carriers.append(holder)  # a value being differentiated or mapped over: it holds the recorded one
-            return holder, suffix
-        cls = type(holder)
-        if cls.__module__.partition(".")[0] == _PACKAGE and cls is not trees.Partial:
-            return None
-        if cls is dict:
-            return self._dict_step(holder, obj, suffix)
+        if isinstance(holder, Tracer):  # a value being differentiated or mapped over, which holds the recorded one
+            self._carriers.append((step.start, holder))
+            return _Step(holder, step.suffix, step)
         if isinstance(holder, type):
-            return None  # through its dictionary
-        if isinstance(holder, (list, tuple, deque)):
-            index = next((i for i, x in enumerate(holder) if x is obj), None)
-            if index is not None and isinstance(obj, types.CellType):
-                self._cells[id(holder)] = index
-                return holder, suffix
-            return None if index is None else (holder, f"[{index}]{suffix}")
-        if isinstance(holder, types.CellType):
-            return holder, suffix
-        if isinstance(holder, types.FunctionType):
-            return self._function_step(holder, obj, suffix)
+            of_package = holder.__module__.partition(".")[0] == _PACKAGE
+            return None if of_package or step.key is _MISSING else \
+                f"{holder.__qualname__.rpartition('<locals>.')[2]}.{step.key}{step.suffix}"
+        if type(holder).__module__.partition(".")[0] == _PACKAGE and type(holder) is not trees.Partial:
+            return None
         if isinstance(holder, dict):
-            key = next((k for k, v in list(dict.items(holder)) if v is obj), _MISSING)
-            return (holder, f"[{key!r}]{suffix}") if isinstance(key, (str, int, float, tuple)) else (holder, f"[...]{suffix}")
-        return self._object_step(holder, obj, suffix)
+            return self._dict_step(holder, step)
+        if isinstance(holder, (list, tuple, deque)):
+            base = next(cls for cls in (list, tuple, deque) if isinstance(holder, cls))
+            index = next((i for i, x in enumerate(base.__iter__(holder)) if x is step.obj), None)
+            if isinstance(step.obj, types.CellType):
+                found = _Step(holder, step.suffix, step)
+                found.cell = index
+                return found
+            return _Step(holder, f"[{index}]{step.text}", step)
+        if isinstance(holder, types.FunctionType):
+            return self._function_step(holder, step)
+        return self._object_step(holder, step)
 
-    def _dict_step(self, holder: dict, obj, suffix: str):
-        key = next((k for k, v in list(holder.items()) if v is obj), _MISSING)
+    def _dict_step(self, holder: dict, step: _Step) -> _Step | str | None:
+        key = next((k for k, v in list(dict.items(holder)) if v is step.obj), _MISSING)
         if key is _MISSING:
-            return holder, f" (a key){suffix}"
-        name = holder.get("__name__")
+            return _Step(holder, f" (a key){step.text}", step)
+        name = dict.get(holder, "__name__")
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is not None and vars(module) is holder or "__builtins__" in holder:
             internal = isinstance(name, str) and name.partition(".")[0] == _PACKAGE
-            return None if internal else f"global {key}{suffix}"
-        owner = _owner_of(holder)
-        if owner is None:
-            return holder, f"[{key!r}]{suffix}" if isinstance(key, (str, int, float, tuple)) else f"[...]{suffix}"
-        if owner.__class__.__module__.partition(".")[0] == _PACKAGE and not isinstance(owner, trees.Partial):
-            return None
-        if isinstance(owner, type):
-            internal = owner.__module__.partition(".")[0] == _PACKAGE
-            return None if internal else f"{owner.__qualname__.rpartition('<locals>.')[2]}.{key}{suffix}"
-        if isinstance(owner, _ENDS):
-            return None
-        return self._of_receiver(owner, f".{key}{suffix}") or (owner, f".{key}{suffix}")
+            return None if internal else f"global {key}{step.text}"
+        found = _Step(holder, step.text, step)
+        found.key = key
+        return found
 
-    def _function_step(self, holder: types.FunctionType, obj, suffix: str):
-        if obj is holder.__closure__ and id(obj) in self._cells:
-            name = f"closure {holder.__code__.co_freevars[self._cells[id(obj)]]}{suffix}"
+    def _function_step(self, holder: types.FunctionType, step: _Step) -> _Step | str:
+        if step.obj is holder.__closure__ and step.cell is not None:
+            name = f"closure {holder.__code__.co_freevars[step.cell]}{step.suffix}"
             if any(holder is f for f in self.functions):
                 return name
-            self._named.setdefault(id(holder), name)  # it counts if the function can be reached
-        return holder, suffix
+            found = _Step(holder, step.suffix, step)
+            found.name = found.name or name  # it counts if the function can be reached
+            return found
+        return _Step(holder, step.text, step)
 
-    def _final(self, obj, path: str) -> str:
-        """`path`, or the variable of the function on the way to it."""
-        return self._named.get(id(obj), path)
-
-    def _object_step(self, holder, obj, suffix: str):
+    def _object_step(self, holder, step: _Step) -> _Step | str:
         if isinstance(holder, functools._lru_cache_wrapper):
             return f"the cache of {getattr(holder, '__name__', 'a function')}"
         if isinstance(holder, (set, frozenset)):
-            return holder, f" (an element){suffix}"
-        name = _attribute(holder, obj)
-        step = f".{name}{suffix}" if name is not None else suffix
-        return self._of_receiver(holder, step) or (holder, step)
-
-    def _of_receiver(self, obj, suffix: str) -> str | None:
-        if self.receiver is not None and obj is self.receiver:
-            return f"self{suffix}"
-        return None
+            return _Step(holder, f" (an element){step.text}", step)
+        if step.key is not _MISSING and _fields_of(holder) is step.obj:
+            suffix = f".{step.key}{step.suffix}"
+        else:
+            name = _attribute(holder, step.obj)
+            suffix = f".{name}{step.text}" if name is not None else step.text
+        return f"self{suffix}" if self.receiver is not None and holder is self.receiver else _Step(holder, suffix, step)
 
 
 def user_function(function):
@@ -243,25 +260,17 @@ def _locals_of_user_frames() -> dict[int, str]:
     return found
 
 
-def _owner_of(fields: dict):
-    """The object whose attributes `fields` are."""
-    for candidate in gc.get_referrers(fields):
-        if isinstance(candidate, type):
-            return candidate
-        try:
-            if object.__getattribute__(candidate, "__dict__") is fields:
-                return candidate
-        except AttributeError:  # it has no attributes
-            continue
-    return None
+def _fields_of(holder):
+    """The ``__dict__`` of an object, or None. Runs none of the user's code."""
+    try:
+        return object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _attribute(holder, obj) -> str | None:
     """The attribute of `holder` that is `obj`. Runs none of the user's code."""
-    try:
-        fields = object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        fields = {}
+    fields = _fields_of(holder)
     for name, value in list(fields.items()) if isinstance(fields, dict) else ():
         if value is obj:
             return name

@@ -139,12 +139,12 @@ def _report(function, name: str, suspects: list, programs: set[int], codes: dict
     count, suspects = len(suspects), suspects[:_SEARCHED]
     search = Holders(function, programs | {id(suspects)})
     found: dict[str, Holder] = {}
-    for tracer in suspects:
-        for path in search.paths(tracer):
-            origin = tracer.owner.origin(tracer)
-            computed = f", computed from {', '.join(f'`{a}`' for a in origin.arguments[:4])}" if origin.arguments else ""
-            found.setdefault(path, Holder(path, tracer.aval.short, computed, origin.created,
-                                          stored_at(path, function, codes.values(), origin.created)))
+    for number, path in search.paths(suspects).items():
+        tracer = suspects[number]
+        origin = tracer.owner.origin(tracer)
+        computed = f", computed from {', '.join(f'`{a}`' for a in origin.arguments[:4])}" if origin.arguments else ""
+        found.setdefault(path, Holder(path, tracer.aval.short, computed, origin.created,
+                                      stored_at(path, function, codes.values(), origin.created)))
     if not found:
         return  # what holds it cannot be reached by the user's code
     holders = tuple(found.values())
