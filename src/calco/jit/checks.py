@@ -108,21 +108,8 @@ class Guards:
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
-    __slots__ = (
-        "__weakref__",
-        "_by_turns",
-        "_calls",
-        "_scope",
-        "_told",
-        "_turn",
-        "captures",
-        "contents",
-        "expected",
-        "kinds",
-        "nodes",
-        "unreached",
-        "walk",
-    )
+    __slots__ = ("__weakref__", "_by_turns", "_calls", "_scope", "_told", "_turn", "captures", "contents",
+                 "expected", "kinds", "nodes", "unreached", "walk")
 
     def __init__(self, walk: Walk, captures):
         self.walk = walk
@@ -331,8 +318,12 @@ class Guards:
         if self._told or (not itself and (self.unreached or self.walk.unguarded)):
             return False  # nothing says where the other function has it
         values = self._values(function)
+        if not itself:
+            if not all([values[node] is reference() for node, reference in self.walk.opaque]):
+                return False
+            if len({id(values[node]) for node in self.walk.entered}) < len(self.walk.entered):
+                return False  # what were two objects is one here
         return (all([self._same(i, values[node]) for i, node in enumerate(self.nodes) if node >= 0])
-                and (itself or all([values[node] is reference() for node, reference in self.walk.opaque]))
                 and not any([c.differs() for c in self.contents]))
 
     def facts(self) -> list[tuple[str, str, object]]:

@@ -54,32 +54,20 @@ class Walk:
     opaque : list of (int, callable)
         Values whose insides are not looked at, by reference: another function may use the trace only if it has the
         same ones.
+    entered : list of int
+        Steps to the containers and objects that were looked into; all are different objects.
     unguarded : list of int
         Steps to values that are not guarded though the function may depend on them.
     """
-    __slots__ = (
-        "_attributes",
-        "_codes",
-        "_constants",
-        "_functions",
-        "_latest",
-        "_members",
-        "_mutated",
-        "_objects",
-        "_order",
-        "_seen",
-        "_stored",
-        "captured",
-        "fetches",
-        "guards",
-        "opaque",
-        "unguarded",
-    )
+    __slots__ = ("_attributes", "_codes", "_constants", "_functions", "_latest", "_members", "_mutated",
+                 "_objects", "_order", "_seen", "_stored", "captured", "entered", "fetches", "guards", "opaque",
+                 "unguarded")
 
     def __init__(self, function, statics, codes, captured):
         self.fetches: list[tuple] = [(-1, "function", None)]
         self.guards: list[tuple] = []
         self.opaque: list[tuple] = []
+        self.entered: list[int] = []
         self.unguarded: list[int] = []
         self.captured = captured
         self._seen: set[int] = set()
@@ -100,6 +88,7 @@ class Walk:
             if kind_of(type(value)) != "simple":
                 self._visit(-1, "constant", (value, name), value, 1)
         self._discover()
+        self._identify_partly_read()
         if self._stored or self._mutated:
             self._leave_out_own_state()
 
@@ -135,6 +124,19 @@ class Walk:
             else:
                 if len(self._order) == known:
                     return
+
+    def _identify_partly_read(self) -> None:
+        """Objects with attributes that are not named: a library may read them, as it does the leaves of a pytree."""
+        names, slots = self._attributes, {}
+        for node, value, _, _ in self._objects:
+            if isinstance(value, type):
+                continue
+            cls = type(value)
+            if cls not in slots:
+                slots[cls] = [name for owner in cls.__mro__ for name, member in owner.__dict__.items()
+                              if isinstance(member, types.MemberDescriptorType)]
+            if not names.issuperset(slots[cls]) or not names.issuperset(getattr(value, "__dict__", ())):
+                self._identify(node, value)
 
     def _leave_out_own_state(self) -> None:
         """Attributes that the code sets or changes, found by the time all of it is known."""
@@ -289,6 +291,8 @@ class Walk:
             self._callable(node, value)
         else:
             self._seen.add(id(value))
+            if kind != "opaque":
+                self.entered.append(node)
             _VISITS[kind](self, node, value, depth)
 
     def _sequence(self, node: int, value, depth: int) -> None:
@@ -380,8 +384,6 @@ class Walk:
         names, count = self._names_after(max(known, 0))
         if cls is not value:
             own = getattr(value, "__dict__", ())
-            if known < 0 and len(own) + len(cls.__dict__) > len(names):
-                self._identify(node, value)  # a library may read what is not named: the leaves of a pytree
             fetch = "own" if hasattr(cls, "__getattr__") else "attribute"
             for name in own:
                 if name in names and name not in hidden:

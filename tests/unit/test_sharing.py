@@ -1,0 +1,324 @@
+"""Traces are shared by code and what it captured, not by function object."""
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco.jit import stale
+
+X = np.ones(3, np.float32)
+RUNS: list = []
+GLOBAL_SCALE = 2.0
+
+
+@pytest.fixture(autouse=True)
+def no_runs():
+    RUNS.clear()
+
+
+def traces_of(make, values, x=X, **options) -> int:
+    """How many of the functions made from `values` are traced."""
+    before = len(RUNS)
+    for value in values:
+        function = make(value)
+        got = calco.jit(function, **options)(x)
+        count = len(RUNS)
+        assert np.allclose(got, function(jnp.asarray(x))), "a shared trace computes something else"
+        del RUNS[count:]
+    return len(RUNS) - before
+
+
+def closure(k):
+    def f(x):
+        RUNS.append(1)
+        return x * k
+    return f
+
+
+def of_partial(k):
+    def f(k, x):
+        RUNS.append(1)
+        return x * k
+    return functools.partial(f, k)
+
+
+def by_keyword(k):
+    return functools.partial(_scaled, k=k)
+
+
+def _scaled(x, k):
+    RUNS.append(1)
+    return x * k
+
+
+class Model:
+    def __init__(self, k):
+        self.k = k
+
+    def scaled(self, x):
+        RUNS.append(1)
+        return x * self.k
+
+    def __call__(self, x):
+        return self.scaled(x)
+
+
+def method(k):
+    return Model(k).scaled
+
+
+def of_callee(k):
+    inner = closure(k)
+    return lambda x: inner(x) + 1
+
+
+def default(k):
+    def f(x, k=k):
+        RUNS.append(1)
+        return x * k
+    return f
+
+
+def nested_dict(k):
+    config = {"model": {"scales": [k, 1.0]}}
+
+    def f(x):
+        RUNS.append(1)
+        return x * config["model"]["scales"][0]
+    return f
+
+
+MAKERS = [closure, of_partial, by_keyword, method, of_callee, default, nested_dict]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda f: f.__name__)
+def test_functions_of_one_code_with_equal_captures_share_a_trace(make):
+    assert traces_of(make, [float("2.5") for _ in range(5)]) == 1
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda f: f.__name__)
+def test_different_captures_are_different_traces(make):
+    assert traces_of(make, [2.0, 3.0, 2.0, 4.0, 3.0]) == 3
+
+
+@pytest.mark.parametrize("make", [closure, method, nested_dict], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("values", [
+    (1, True, 1.0), (0.0, -0.0), (np.float32(1), np.float64(1), 1.0, 1), (np.int8(1), np.int32(1)),
+], ids=str)
+def test_values_that_python_calls_equal_are_told_apart(make, values):
+    assert traces_of(make, [*values, *values]) == len(values)
+
+
+@pytest.mark.parametrize("array", [np.arange(3, dtype=np.float32), jnp.arange(3.0)], ids=["NumPy", "calco"])
+@pytest.mark.parametrize("make", [closure, method, of_partial, nested_dict], ids=lambda f: f.__name__)
+def test_arrays_are_compared_by_their_elements(make, array):
+    other = np.array([0, 1, 5], np.float32)
+    values = [array, array.copy(), array + 0, other, other.copy(), array]
+    assert traces_of(make, values) == 2
+
+
+def test_arrays_of_other_types_and_shapes_are_told_apart():
+    values = [np.float32([1, 2, 3]), np.int32([1, 2, 3]), np.float32([[1, 2, 3]]), jnp.float32([1, 2, 3])]
+    assert traces_of(closure, [*values, *values]) == 4
+
+
+def test_a_lambda_in_a_loop_is_traced_once():
+    misses = 0
+    for _ in range(12):  # no warning that it is traced again and again
+        f = calco.jit(lambda x: x * GLOBAL_SCALE)
+        f(X)
+        misses += f.cache_info().misses
+    assert misses == 1
+
+
+def test_a_function_jitted_again_after_a_captured_value_changed_takes_the_new_value(monkeypatch):
+    def f(x):
+        return x * GLOBAL_SCALE
+
+    first = calco.jit(f)
+    assert first(1.0) == 2 and calco.jit(f)(1.0) == 2
+    monkeypatch.setitem(globals(), "GLOBAL_SCALE", 5.0)
+    assert calco.jit(f)(1.0) == 5
+    with pytest.warns(calco.StaleCaptureWarning):
+        assert first(1.0) == 2
+    assert calco.jit(f)(1.0) == 5
+
+
+def test_an_array_changed_in_place_is_not_shared_with_its_old_elements():
+    w = np.ones(3, np.float32)
+
+    def f(x):
+        return x * w
+
+    assert calco.jit(f)(X).tolist() == [1, 1, 1]
+    w[:] = 4
+    assert calco.jit(f)(X).tolist() == [4, 4, 4]
+
+
+def test_the_state_that_a_function_keeps_is_not_taken_from_another():
+    def make(start):
+        n = start
+
+        def f(x):
+            nonlocal n
+            n += 1
+            return x * n
+        return f
+
+    assert [float(calco.jit(make(start))(1.0)) for start in (0, 10, 0, 20)] == [1, 11, 1, 21]
+
+    def with_list(start):
+        items = [start]
+
+        def f(x):
+            items.append(1.0)
+            return x * items[0]
+        return f
+
+    assert [float(calco.jit(with_list(start))(1.0)) for start in (1.0, 10.0)] == [1, 10]
+
+    class Own:
+        def __init__(self, n):
+            self.n = n
+
+        def step(self, x):
+            self.n += 1
+            return x * self.n
+
+    assert [float(calco.jit(Own(n).step)(1.0)) for n in (0, 10)] == [1, 11]
+
+
+class Opaque:
+    """Only a library looks inside: nothing that the function names."""
+    __slots__ = ("hidden",)
+
+    def __init__(self, hidden):
+        self.hidden = hidden
+
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, name)
+
+
+def test_opaque_objects_are_shared_when_they_are_the_same():
+    one, two = Opaque(2.0), Opaque(3.0)
+
+    def make(opaque):
+        def f(x):
+            RUNS.append(1)
+            return x * opaque.hidden
+        return f
+
+    assert traces_of(make, [one, two]) == 2
+
+
+def test_generators_of_random_numbers_are_shared_when_they_are_the_same():
+    def make(random):
+        def f(x):
+            RUNS.append(1)
+            return x * 0 + (random is not None)
+        return f
+
+    one = np.random.default_rng(0)
+    assert traces_of(make, [one, one, np.random.default_rng(0)]) == 2
+
+
+def test_transforms_with_other_settings_are_not_shared():
+    def f(a, b):
+        return a * a * b
+
+    def make(which):
+        slope = calco.grad(f, argnums=which)
+        return lambda x: slope(x, 3.0) if True else None
+
+    assert [float(calco.jit(make(i))(2.0)) for i in (0, 1, 0)] == [12, 4, 12]
+
+
+def test_functions_of_other_classes_are_not_shared():
+    def make(cls):
+        holder = cls()
+        return lambda x: holder.apply(x)
+
+    class One:
+        def apply(self, x):
+            return x + 1
+
+    class Two:
+        def apply(self, x):
+            return x + 2
+
+    assert [float(calco.jit(make(cls))(0.0)) for cls in (One, Two, One)] == [1, 2, 1]
+
+
+def test_two_names_for_one_object_are_told_from_two_objects():
+    def make(a, b):
+        return lambda x: x * 2 if a is b else x
+
+    one = {"k": 1}
+    assert [float(calco.jit(make(*pair))(1.0)) for pair in ((one, one), (one, {"k": 1}), (one, one))] == [2, 1, 2]
+
+
+def test_options_of_jit_are_told_apart():
+    assert sum(traces_of(closure, [2.0], **options) for options in (
+        {}, {"keep_unused": True}, {"inline": True}, {"on_stale": "retrace"}, {"on_stale": "error"}, {})) == 5
+    assert traces_of(closure, [2.0]) == 0
+
+
+def test_each_borrower_is_told_of_its_own_values():
+    holders = [[2.0], [2.0]]
+
+    def make(i):
+        held = holders[i]
+
+        def f(x):
+            return x * held[0]
+        return calco.jit(f)
+
+    one, two = make(0), make(1)
+    one(1.0), two(1.0)
+    assert one.cache_info().misses + two.cache_info().misses == 1
+    holders[1][0] = 7.0
+    assert one(1.0) == 2 and one(1.0) == 2
+    with pytest.warns(calco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
+        two(1.0)
+    holders[0][0] = 8.0
+    with pytest.warns(calco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
+        one(1.0)
+
+
+def test_large_captured_arrays_are_not_kept_alive():
+    def make():
+        large, ours = np.ones(1 << 19, np.float32), jnp.ones(1 << 19)
+        f = calco.jit(lambda x: x + large + ours)
+        f(1.0)
+        return weakref.ref(ours), weakref.ref(f._jit)
+
+    watches = make()
+    gc.collect()
+    assert [watch() for watch in watches] == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore::calco.errors.RetraceWarning")
+def test_what_is_lent_is_bounded():
+    for i in range(80):
+        calco.jit(closure(float(i))).trace(X)
+    assert len(stale._latest) <= 64
+    assert all(len(lent) <= 32 for lent in stale._shared.values())
+
+
+def test_clearing_forgets_what_was_lent():
+    f = calco.jit(closure(2.0))
+    f(X)
+    f.clear_cache()
+    g = calco.jit(closure(2.0))
+    g(X)
+    assert g.cache_info().misses == 1
+    calco.clear_caches()
+    h = calco.jit(closure(2.0))
+    h(X)
+    assert h.cache_info().misses == 1 and len(RUNS) == 3
