@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import logging
 import warnings
 from collections import deque
@@ -299,8 +298,7 @@ def test_nothing_is_said_of_concrete_results_and_of_transforms_of_functions_of_t
         assert leak(jnp.sin, 1.0 if transform is calco.grad else X, transform=transform) == []
 
 
-def test_calco_keeps_no_tracer():
-    """Neither the caches nor the records of functions, nested ones that captured outer values included."""
+def test_the_record_of_a_nested_program_holds_no_outer_value():
     stash: list = []
     inner = calco.jit(lambda y: y + stash[0])
 
@@ -309,11 +307,11 @@ def test_calco_keeps_no_tracer():
         out = inner(1.0)
         stash.clear()
         return out + calco.jit(lambda v: v * x)(x).sum()
-    program = calco.make_jaxpr(outer)(X)
-    own = {id(v) for v in program.jaxpr.invars}
-    holders = [h for v in program.jaxpr.invars for h in gc.get_referrers(v)
-               if not isinstance(h, list) and type(h).__name__ not in ("Eqn", "frame", "cell")]
-    assert own and [h for h in holders if isinstance(h, Tracer)] == []
+    calco.make_jaxpr(outer)(X)
+    [record] = inner.records()
+    assert not any(isinstance(c, Tracer) for c in (*record.jaxpr.consts, *[c.value for c in record.captures]))
+    assert [c.aval.short for c in record.captures] == ["f32[3]"] and "f32[3]" in repr(record.captures[0])
+    assert "f32[3]" in str(record.jaxpr)
     assert leak(outer, X) == []
 
 

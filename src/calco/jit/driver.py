@@ -204,7 +204,7 @@ class Jit:
                 self.misses += 1
             elif self.traced.get(key) is traced:
                 return traced
-            self.records.append(traced.record)
+            self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
             if traced.cacheable:
                 self._use(key, traced)
             for tell in watchers:

@@ -1,6 +1,7 @@
 """What a trace took and cost: plain facts, kept where they arise. `report` puts them into words."""
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 import weakref
@@ -10,7 +11,7 @@ import numpy as np
 
 from calco.avals import ShapedArray
 from calco.core import Tracer
-from calco.ir import ClosedJaxpr
+from calco.ir import ClosedJaxpr, Var
 from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
 from calco.tracing.names import expression_at, find_name
 
@@ -67,6 +68,14 @@ class CapturedArray:
     def source(self):
         """The object that the function used, if it still exists."""
         return self._source()
+
+    def without_tracer(self) -> CapturedArray:
+        """The same, with a bare type in the place of a value of an enclosing trace."""
+        if not isinstance(self.value, Tracer):
+            return self
+        kept = copy.copy(self)
+        kept.value, kept._source = Var(self.value.aval), lambda: None
+        return kept
 
     def __repr__(self) -> str:
         return f"CapturedArray({self.name or '?'}: {self.aval.short} at {self.place})"
@@ -134,6 +143,14 @@ class TraceRecord:
     @property
     def unused(self) -> tuple[str, ...]:
         return tuple([self._names[i] for i in self.unused_leaves])
+
+    def without_tracers(self) -> TraceRecord:
+        """What is kept of a program that holds values of an enclosing trace: their types stand for them."""
+        kept = copy.copy(self)
+        kept.captures = tuple([c.without_tracer() for c in self.captures])
+        kept.jaxpr = ClosedJaxpr(self.jaxpr.jaxpr, [Var(c.aval) if isinstance(c, Tracer) else c
+                                                    for c in self.jaxpr.consts])
+        return kept
 
     def equations(self) -> list[tuple[str, Place | None]]:
         """Primitive and source place of each equation."""

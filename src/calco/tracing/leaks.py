@@ -74,6 +74,15 @@ def _remedy(function: str) -> str:
     return f"return the value from `{function}`, and store what the call gives back"
 
 
+def _calibrated() -> int:
+    """What `getrefcount` says in a function of an argument that its caller alone holds."""
+    value = object()
+    return (lambda argument: sys.getrefcount(argument))(value)
+
+
+_ENDED = _calibrated()
+
+
 # --- has anything leaked? ------------------------------------------------------------------------------
 
 def check_staged(jaxpr: Jaxpr, captures, function) -> None:
@@ -105,8 +114,7 @@ def check_ended(trace, function) -> None:
 
     The caller has deleted its own tracers. Inside another trace that one sees what is held.
     """
-    # One reference is the caller's, one this function's, one that of `getrefcount`.
-    if sys.getrefcount(trace) <= 3 or state.trace is not eager_trace() or options.thread.current.check_leaks == "off":
+    if sys.getrefcount(trace) <= _ENDED or state.trace is not eager_trace() or options.thread.current.check_leaks == "off":
         return
     gc.collect(0)
     suspects = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer)]
