@@ -142,7 +142,7 @@ PROBE = {
     "namespace": (lambda x: x * SPACE.value, set_to(SPACE, "value", 3.0), "global SPACE.value = 2.0"),
     "dataclass": (lambda x: x * SETTINGS.value, set_to(SETTINGS, "value", 3.0), "global SETTINGS.value = 2.0"),
     "default": (lambda x: with_default(x), set_to(with_default, "__defaults__", (3.0,)), "default k of with_default"),
-    "partial keyword": (lambda x: PARTIAL(x), lambda: PARTIAL.keywords.update(k=3.0), "k of partial global PARTIAL"),
+    "partial keyword": (lambda x: PARTIAL(x), lambda: PARTIAL.keywords.update(k=3.0), "k of partial PARTIAL"),
     "code": (doubled, lambda: setattr(twice, "__code__", thrice.__code__), "the code of twice"),
     "bytearray": (lambda x: x * BYTES[0], lambda: BYTES.__setitem__(0, 3), r"global BYTES"),
     "array.array": (lambda x: x * NUMBERS[0], lambda: NUMBERS.__setitem__(0, 3.0), "NUMBERS = array('d', [2.0])"),

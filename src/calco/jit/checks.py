@@ -108,7 +108,7 @@ class Guards:
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
-    __slots__ = ("__weakref__", "_by_turns", "_calls", "_scope", "_told", "_turn", "captures", "contents",
+    __slots__ = ("__weakref__", "_by_turns", "_changed", "_calls", "_scope", "_told", "_turn", "captures", "contents",
                  "expected", "kinds", "nodes", "unreached", "walk")
 
     def __init__(self, walk: Walk, captures):
@@ -122,6 +122,7 @@ class Guards:
         self._told: set[int] = set()
         self._turn = self._calls = 0
         self._scope: dict | None = None
+        self._changed: ArrayContents | None = None
         if captures or "array" in self.kinds:
             self._add_arrays(captures)
         self._by_turns = [c for c in self.contents if not c.always]
@@ -178,7 +179,7 @@ class Guards:
         self._told |= indices | {i for i, node in enumerate(self.nodes) if self._lies_in(node, nodes)}
         self.contents = [c for c in self.contents if c.index not in self._told]
         self._by_turns = [c for c in self.contents if not c.always]
-        self._scope = None
+        self._scope = self._changed = None
 
     def for_another(self) -> Guards:
         """The same guards for another function, of the same code and with equal captured values."""
@@ -187,7 +188,7 @@ class Guards:
             if name != "__weakref__":
                 setattr(other, name, getattr(self, name))
         other.expected, other._told, other._turn, other._calls = list(self.expected), set(), 0, 0
-        other._scope = None
+        other._scope = other._changed = None
         return other
 
     # --- on a call
@@ -334,12 +335,18 @@ class Guards:
         """Whether an array is seen to have changed of those that are looked at by turns."""
         arrays = self._by_turns
         count = len(arrays)
+        if self._changed is not None and self._changed.differs():  # seen before, and not told yet
+            return True
         self._calls += 1
         for step in range(min(_TURNS, count)):
             if arrays[(self._turn + step) % count].sample_differs():
+                self._changed = arrays[(self._turn + step) % count]
                 return True
         self._turn = (self._turn + _TURNS) % count
-        return self._calls % _FULL == 0 and arrays[(self._calls // _FULL) % count].differs()
+        if self._calls % _FULL == 0 and arrays[(self._calls // _FULL) % count].differs():
+            self._changed = arrays[(self._calls // _FULL) % count]
+            return True
+        return False
 
 
 def _readable(*arrays) -> bool:

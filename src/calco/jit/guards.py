@@ -233,15 +233,13 @@ class Walk:
                 self._environment(chain)
             return
         file = getattr(module, "__file__", None)
-        library = file is None or is_library_file(file)
-        node = None
+        if file is None or is_library_file(file):
+            return
+        node = self._fetch(-1, "global", place)
         for name in dict.fromkeys([c.steps[0][1] for c in chains if c.steps and c.steps[0][0] == "attribute"]):
             value = vars(module).get(name, MISSING)
-            if value is MISSING or (library and kind_of(type(value)) != "simple"):
-                continue
-            if node is None:
-                node = self._fetch(-1, "global", place)
-            self._visit(node, "attribute", name, value, 2)
+            if value is not MISSING:
+                self._visit(node, "attribute", name, value, 2)
 
     def _environment(self, chain) -> None:
         steps = [s for s in chain.steps if s not in (("attribute", "environ"), ("attribute", "get"))]
@@ -362,7 +360,7 @@ class Walk:
         self.unguarded.append(node)
 
     def _class(self, node: int, value: type, depth: int) -> None:
-        if is_library_type(value) or isinstance(type(value).__getattribute__, types.FunctionType):
+        if is_library_type(value):
             self._identify(node, value)
             self.guards.append((node, "function", value))
         else:
@@ -453,34 +451,40 @@ class Walk:
 
     def path(self, node: int) -> str:
         """How the function reaches a value: ``global cfg['lr']``."""
+        return "".join(self._path(node)).strip()
+
+    def _path(self, node: int) -> tuple[str, str]:
+        """The path, and of which function it is."""
         parent, operation, argument = self.fetches[node]
-        at = self.path(parent) if parent >= 0 else ""
+        at, of = self._path(parent) if parent >= 0 else ("", "")
         plain = at.removeprefix("global ").removeprefix("closure ")
-        of = f" of {plain}" if plain else ""
-        words = _PATHS[operation]
-        if operation == "global":
-            argument = argument[1]
-        elif operation in ("cell", "default", "constant"):
+        if operation in ("partial argument", "partial keyword"):
+            at, of = "", f" of partial {plain}".rstrip()
+        elif operation in ("cell", "default", "keyword default", "code", "self"):
+            at, of = "", f" of {plain}" if plain else ""
+        if operation in ("global", "cell", "default", "constant"):
             argument = argument[1]
         elif operation == "environment":
             argument = argument[0]
         elif operation in ("method", "wrapped method", "getter", "cached getter"):
             argument = f"{argument[0].__name__}.{argument[1]}"
-        text = words.format(at=at, of=of, a=argument, r=repr(argument) if "{r}" in words else "")
-        return text.strip()
+        words = _PATHS[operation]
+        return words.format(at=at, a=argument, r=_shown(argument) if "{r}" in words else ""), of
+
+
+def _shown(key) -> str:
+    return repr(key) if kind_of(type(key)) == "simple" or type(key) is tuple else f"<{type(key).__name__}>"
 
 
 _VISITS = {"sequence": Walk._sequence, "mapping": Walk._mapping, "set": Walk._set, "bytes": Walk._bytes,
            "buffer": Walk._buffer, "context": Walk._context, "class": Walk._class, "object": Walk._object,
            "opaque": Walk._opaque, "hidden": Walk._hidden, "module": Walk._opaque}
 _PATHS = {
-    "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}{of}",
-    "default": "default {a}{of}", "keyword default": "default {a}{of}", "attribute": "{at}.{a}", "own": "{at}.{a}",
-    "item": "{at}[{r}]", "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()",
-    "context or none": "{at}.get()", "environment": "os.environ[{r}]",
-    "partial argument": "argument {a} of partial {at}", "partial keyword": "{a} of partial {at}",
-    "function of partial": "{at}", "self": "self{of}", "self of call": "self",
-    "function of method": "{at}", "wrapped": "{at}", "code": "the code{of}", "method": "{a}", "wrapped method": "{a}",
+    "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}", "default": "default {a}",
+    "keyword default": "default {a}", "attribute": "{at}.{a}", "own": "{at}.{a}", "item": "{at}[{r}]",
+    "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()", "context or none": "{at}.get()",
+    "environment": "os.environ[{r}]", "partial argument": "argument {a}", "partial keyword": "{a}", "function of partial": "{at}", "self": "self", "self of call": "self",
+    "function of method": "{at}", "wrapped": "{at}", "code": "the code", "method": "{a}", "wrapped method": "{a}",
     "getter": "{a}", "cached getter": "{a}",
 }
 

@@ -44,6 +44,11 @@ def kind_of(cls: type) -> str:
 
 
 def _kind_of(cls: type) -> str:
+    meta = type(cls)
+    if meta is not type and isinstance(meta.__getattribute__, types.FunctionType):
+        return "hidden"
+    if issubclass(cls, type) and isinstance(cls.__getattribute__, types.FunctionType):
+        return "hidden"
     for base, kind in _BASES:
         if issubclass(cls, base):
             return kind

@@ -11,9 +11,10 @@ from contextlib import ContextDecorator
 
 import numpy as np
 
-from calco.core import Array, Tracer
+from calco.core import Array
 from calco.core.errors import CalcoError
 from calco.jit.causes import Cause, Signature, captured, describe, differences, nearest, new_function, type_text
+from calco.jit.kinds import kind_of
 from calco.tracing.source import user_frame
 
 _QUIET = 8  # traces of one function that nothing is said about
@@ -190,15 +191,15 @@ def program_key(function, codes: list, captures: dict[str, str]) -> tuple | None
 
 
 def _function_key(function, codes: list, captures: dict[str, str], depth: int) -> tuple:
-    if isinstance(function, functools.partial):
+    if issubclass(type(function), functools.partial):
         bound = [*enumerate(function.args), *function.keywords.items()]
         return ("partial", _function_key(function.func, codes, captures, depth + 1),
                 *[(k, _value_key(str(k), v, codes, captures, depth)) for k, v in bound])
-    inner = getattr(function, "_jit", None)
-    if inner is not None:
-        function = inner.function
     if type(function) is not types.FunctionType or depth > 4:
         raise _Unknown
+    inner = getattr(function, "_jit", None)
+    if inner is not None:
+        return _function_key(inner.function, codes, captures, depth)
     code = function.__code__
     codes.append(code)
     parts = [id(code)]
@@ -214,10 +215,11 @@ def _function_key(function, codes: list, captures: dict[str, str], depth: int) -
 
 
 def _value_key(name: str, value, codes: list, captures: dict[str, str], depth: int):
-    if value is None or isinstance(value, (bool, str, bytes, np.dtype)):
-        return value, type(value)
-    if isinstance(value, Tracer):
+    kind = kind_of(type(value))
+    if kind in ("hidden", "tracer", "class", "object") or depth > 8:  # no code of the user's is run
         raise _Unknown
+    if value is None or type(value) in (bool, str, bytes) or isinstance(value, np.dtype):
+        return value, type(value)
     if isinstance(value, (int, float, complex, np.generic)):
         captures[name] = describe(value)
         return type(value)
