@@ -273,6 +273,41 @@ def test_transforms_and_nested_jit(how):
     assert {"global MODEL.gain", "global CONFIG.rate", "global RATE"} <= set(seen.values)
 
 
+def test_a_body_that_did_not_run_is_stated(how):
+    @calco.jit
+    def jitted(x):
+        return x * RATE
+
+    @functools.cache
+    def memo(n):
+        return n + RATE
+
+    def function(x):
+        return jitted(x) + memo(2)
+
+    seen = Seen(function, jnp.float32(1), how=how)
+    assert list(seen.values) == ["global RATE"]
+    assert not [text for text in seen.facts.unseen if "did not run" in text]
+    again = Seen(function, jnp.float32(1), how=how)
+    stated = [text.split(",")[0] for text in again.facts.unseen if "did not run" in text]
+    assert stated == ["jitted", "memo"] and again.facts.reads == ()
+
+
+def test_called_methods_are_not_missed(how):
+    class Sized:
+        def __getattr__(self, name):
+            return lambda: 2.0
+
+    sized = Sized()
+
+    def function(x):
+        return x * VARIABLE.get() + sized.scale()
+
+    seen = Seen(function, 1.0, how=how)
+    assert list(seen.values) == ["global VARIABLE.get()"]
+    assert not [text for text in seen.facts.unseen if "would run code" in text]
+
+
 def test_objects_that_must_not_be_touched(how):
     calls = []
 

@@ -270,8 +270,9 @@ class Evaluator:
         base = self.find(node.value, state)
         return None if base is None else self.attribute_of(base, node.attr)
 
-    def attribute_of(self, base: Found, name: str) -> Found | None:
-        """The attribute `name` of what was found, if reading it runs no user code."""
+    def attribute_of(self, base: Found, name: str, called: bool = False) -> Found | None:
+        """The attribute `name` of what was found, if reading it runs no user code. A method that is `called` is no
+        value that would be missed."""
         owner, path = base.value, f"{base.path}.{name}"
         if base.origin == "traced":
             return Found(getattr(owner, name), path, "shape") if name in SHAPE_ATTRIBUTES else None
@@ -290,7 +291,7 @@ class Evaluator:
             return self._library_attribute(owner, name, path)
         value, why = static_attribute(owner, name)
         if value is ABSENT:
-            if why and base.origin in ("outside", "static"):
+            if why and not called and base.origin in ("outside", "static"):
                 self.blocked[f"{path} ({why})"] = None
             return None
         return self._step(base, value, path)

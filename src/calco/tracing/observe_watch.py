@@ -5,6 +5,7 @@ import ast
 import enum
 import functools
 import gc
+import inspect
 import sys
 import threading
 import types
@@ -41,6 +42,7 @@ from calco.tracing.observe_values import (
 )
 from calco.tracing.source import Place, positions_of
 
+_CACHED = type(functools.cache(len))
 _MUTABLE = (list, dict, set, bytearray, np.ndarray)
 _VALUES = ("number", "string", "bool", "None", "array")
 
@@ -66,6 +68,7 @@ class Watch:
         self.functions: dict[int, types.FunctionType] = {}
         self.uncounted: dict[str, None] = {}
         self.decisions = Decisions(self)
+        self.expected: dict[types.CodeType, str] = {}  # of wrapped functions that were called
         self.bound: list = []
         self.keywords: dict[str, object] = {}
         self._handlers = {name: getattr(self, "_" + name) for name in (
@@ -78,6 +81,9 @@ class Watch:
         for state in list(self.frames.values()):
             self.decisions.finish(state)
             state.liner = state.frame = None
+        for code, text in self.expected.items():
+            if id(code) not in self.calls:
+                self.uncounted[f"{text}: its body did not run, for a result or a trace of it was remembered"] = None
         self.frames.clear()
         self.functions.clear()
         self.bound, self.keywords = [], {}
@@ -120,9 +126,9 @@ class Watch:
         if id(frame) in self.frames:
             return
         code = frame.f_code
-        plan = plan_of(code, frame.f_globals)
-        if id(code) not in self.plans:
-            self.plans[id(code)] = plan
+        plan = self.plans.get(id(code))
+        if plan is None:
+            plan = self.plans[id(code)] = plan_of(code, frame.f_globals)
             for inner in inner_codes(code):
                 self.made_inside.setdefault(id(inner), set()).update(code.co_cellvars)
         self.calls[id(code)] += 1
@@ -371,7 +377,7 @@ class Watch:
         base = function = None
         if isinstance(target, ast.Attribute):
             base = self.values.find(target.value, state)
-            function = self.values.attribute_of(base, target.attr) if base is not None else None
+            function = self.values.attribute_of(base, target.attr, called=True) if base is not None else None
         else:
             function = self.values.find(target, state)
         changed = self._call_effects(state, node, base, function)
@@ -398,10 +404,19 @@ class Watch:
                 self.registry.add(argument, f"argument of partial {name}", "outside")
         if is_a(value, types.MethodType) and function.origin == "outside" and not self._is_bound(value.__self__):
             self.registry.add(value.__self__, f"{function.path}.__self__", "outside")
-        if is_a(value, (types.FunctionType, types.MethodType, functools.partial)):
+        if is_a(value, (types.FunctionType, types.MethodType, functools.partial, _CACHED)):
             self._know(value)
+            if is_a(value, (types.FunctionType, _CACHED)) and "__wrapped__" in vars(value):
+                self._expect(value, f"called at {self.place(state, node)}")
         elif is_a(value, type):
             self._know(vars(value).get("__init__"))
+
+    def _expect(self, wrapper, where: str) -> None:
+        """A library's wrapper of a user's function is called: will the function run?"""
+        function = inspect.unwrap(wrapper)
+        if is_a(function, types.FunctionType) and self.is_user(function.__code__):
+            if is_a(wrapper, _CACHED) or not self.is_user(wrapper.__code__):
+                self.expected.setdefault(function.__code__, f"{function.__name__}, {where}")
 
     def _call_effects(self, state: FrameState, node: ast.Call, base, function) -> bool:
         """Keep the effect of a call, if it has one."""
