@@ -1,6 +1,8 @@
 """What the observer tells of branches, loops and lines."""
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import calco.numpy as jnp
@@ -218,6 +220,23 @@ def test_listings_of_all_functions_that_ran(how):
     assert names == ["helper", "<lambda>", "function"]
     assert seen.runs("helper")["return x * 2"] == 2
     assert seen.runs("function")["return double(v)"] == 1
+
+
+def test_decorated_generators(how):
+    @contextlib.contextmanager
+    def scaled(
+            x,
+            factor):
+        """Documented."""
+        yield x * factor
+        LAYERS.copy()
+
+    def function(x):
+        with scaled(x, 2.0) as y:
+            return y
+
+    seen = Seen(function, 1.0, how=how)
+    assert seen.never("scaled") == [] and seen.runs("scaled")["LAYERS.copy()"] == 1
 
 
 def test_lambdas_on_one_line(how):

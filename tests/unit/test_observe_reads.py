@@ -114,6 +114,20 @@ def test_the_first_place_and_the_count(how):
     assert read.place.function.endswith("<locals>.function")
 
 
+def test_uses_of_the_name_that_a_value_is_given(how):
+    def function(x):
+        rate = TABLE["lr"]
+        first = second = CONFIG.rate
+        if (depth := SLOTTED.depth) > 1:
+            x = x * depth
+        return x * rate + first * x + second
+
+    seen = Seen(function, 1.0, how=how)
+    assert {path: (read.roles, read.equations) for path, read in seen.reads.items()} == {
+        'global TABLE["lr"]': (("literal",), (1,)), "global CONFIG.rate": (("literal",), (2, 4)),
+        "global SLOTTED.depth": (("decided a branch", "literal"), (0,))}
+
+
 def test_arrays_are_linked_to_constvars(how):
     def function(x):
         return (x @ WEIGHTS) * 2 + x[0] * WEIGHTS.shape[0]

@@ -219,7 +219,9 @@ def _listing(watch: Watch, plan: Plan, node, equations: Equations) -> Listing:
         text = plan.tree.lines[number - 1].rstrip("\n") if number <= len(plan.tree.lines) else ""
         recorded = tuple(equations.by_line.get((file, number), ()))
         lines.append(SourceLine(number, text, runs[number], recorded))
-    never = tuple(n for n in numbers if n in plan.lines and not runs[n])
+    body = node.body[0] if isinstance(node.body, list) else node.body
+    # What stands before the body ran where the function was defined.
+    never = tuple(n for n in numbers if n >= body.lineno and n in plan.lines and not runs[n])
     return Listing(file, getattr(plan.code, "co_qualname", plan.code.co_name), tuple(lines), never)
 
 
@@ -233,7 +235,7 @@ def _unseen(watch: Watch) -> tuple[str, ...]:
     found.extend(f"not read, for that would run code: {text}" for text in watch.values.blocked)
     for plan in watch.plans.values():
         if plan.tree is None:
-            found.append(f"{plan.code.co_name} in {plan.code.co_filename} has no readable source: "
-                         "of it, only names of globals and closures are known")
+            found.append(f"{plan.code.co_name} in {plan.code.co_filename} has no readable source "
+                         "(or Python runs without columns): of it, only names of globals and closures are known")
     found.extend(watch.uncounted)
     return tuple(dict.fromkeys(found))

@@ -71,7 +71,8 @@ class Plan:
     def __init__(self, code: CodeType, module_globals: dict):
         self.code = code
         instructions = list(dis.get_instructions(code))
-        self.tree: Tree | None = tree_of(code.co_filename, module_globals)
+        columns = any(i.positions.col_offset for i in instructions)  # none under -X no_debug_ranges
+        self.tree: Tree | None = tree_of(code.co_filename, module_globals) if columns else None
         self.node = self._definition(instructions) if self.tree is not None else None
         if self.node is None:
             self.tree = None

@@ -112,10 +112,7 @@ def assigned_loads(node, plan: Plan) -> list:
     if plan.tree is None:
         return []
     parent = plan.tree.parents.get(node)
-    target = None
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
-        target = parent.targets[0]
-    elif isinstance(parent, ast.NamedExpr):
-        target = parent.target
-    scope = plan.enclosing() if isinstance(target, ast.Name) else None
-    return loads_of(scope, target.id) if scope is not None else []
+    targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]
+    names = [t.id for t in targets if isinstance(t, ast.Name)]
+    scope = plan.enclosing() if names and isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) else None
+    return [use for name in names for use in loads_of(scope, name)] if scope is not None else []
