@@ -126,8 +126,9 @@ def check_ended(trace, function) -> None:
 
 def _held_elsewhere(jaxpr: Jaxpr, captures) -> bool:
     """Whether the variables have more references than the program explains. Nearly all of it runs in C."""
-    variables = [*jaxpr.constvars, *jaxpr.invars, *chain.from_iterable([e.outvars for e in jaxpr.eqns])]
-    uses = list(map(type, chain(jaxpr.outvars, chain.from_iterable([e.invars for e in jaxpr.eqns]))))
+    # `get_referents` is the fastest way to lay lists end to end.
+    variables = gc.get_referents(jaxpr.constvars, jaxpr.invars, *[e.outvars for e in jaxpr.eqns])
+    uses = list(map(type, gc.get_referents(jaxpr.outvars, *[e.invars for e in jaxpr.eqns])))
     explained = len(variables) * _BASE + len(uses) - uses.count(Literal) + len(captures)
     return sum(map(sys.getrefcount, variables)) > explained
 
