@@ -31,7 +31,9 @@ class Equations:
     def __init__(self, watch: Watch, jaxpr: Jaxpr | None):
         self.eqns = list(jaxpr.eqns) if jaxpr is not None else []
         self.identity = id(jaxpr.eqns) if jaxpr is not None else 0
-        self.marks = watch.marks
+        self._marks = watch.marks
+        self._counts: dict[ast.AST, list[int]] = {}
+        self._users: dict[int, dict[int, None]] = {}  # by identity, for variables are not compared
         self.by_node: dict[ast.AST, list[int]] = {}
         self.by_line: dict[tuple[str, int], list[int]] = {}
         for number, eqn in enumerate(self.eqns):
@@ -45,7 +47,11 @@ class Equations:
                 self.by_node.setdefault(node, []).append(number)
 
     def using(self, var) -> tuple[int, ...]:
-        return tuple(i for i, eqn in enumerate(self.eqns) if any(v is var for v in eqn.invars))
+        if not self._users:
+            for number, eqn in enumerate(self.eqns):
+                for atom in eqn.invars:
+                    self._users.setdefault(id(atom), {})[number] = None
+        return tuple(self._users.get(id(var), ()))
 
     def around(self, node, plan: Plan) -> tuple[ast.AST | None, list[int]]:
         """The innermost expression around `node` that recorded equations, and these."""
@@ -63,7 +69,10 @@ class Equations:
         counts = [count for owner, count in marks if owner == self.identity]
         if not counts:
             return found
-        every = sorted({count for owner, count in self.marks.get(node, ()) if owner == self.identity})
+        every = self._counts.get(node)
+        if every is None:
+            every = sorted({count for owner, count in self._marks.get(node, ()) if owner == self.identity})
+            self._counts[node] = every
         chosen: list[int] = []
         for count in dict.fromkeys(counts):
             i = bisect.bisect_right(every, count)

@@ -311,8 +311,9 @@ class Watch:
         eqns = getattr(interpreter.trace, "eqns", None)
         if eqns is not None:
             mark = id(eqns), len(eqns)
-            self.marks.setdefault(node, []).append(mark)
-            read.marks.setdefault(node, []).append(mark)
+            for marks in (self.marks.setdefault(node, []), read.marks.setdefault(node, [])):
+                if not marks or marks[-1] != mark:
+                    marks.append(mark)
 
     def _kind(self, found: Found, node) -> str:
         """The kind of the read, or "" where it is not told."""
