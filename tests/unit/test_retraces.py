@@ -253,7 +253,39 @@ def test_a_new_function_object_is_the_cause_of_its_first_trace():
         jitted.trace(1.0)
     assert made[0].retraces() == ()
     [cause] = made[1].retraces()
-    assert facts(cause) == ("new function object", "<lambda>", "scale=2.0", "scale=3.0")
+    assert facts(cause) == ("new function object", "<lambda>", "closure scale = 2.0", "closure scale = 3.0")
+
+
+SCALE = 1.0
+
+
+class Scaled:
+    def __init__(self, w):
+        self.w = w
+
+    def apply(self, x):
+        return x * self.w
+
+
+def test_a_function_jitted_anew_after_what_it_captured_changed():
+    """The global, the attribute: by the names that the function knows them by."""
+    def f(x):
+        return x * SCALE
+    first = calco.jit(f)
+    first.trace(1.0)
+    try:
+        globals()["SCALE"] = 2.0
+        second = calco.jit(f)
+        second.trace(1.0)
+    finally:
+        globals()["SCALE"] = 1.0
+    [cause] = second.retraces()
+    assert facts(cause) == ("new function object", "f", "global SCALE = 1.0", "global SCALE = 2.0")
+    assert "pass `SCALE` as an argument" in cause.fix
+    methods = [calco.jit(Scaled(w).apply) for w in (1.0, 2.0)]
+    for method in methods:
+        method.trace(1.0)
+    assert [facts(c)[2:] for c in methods[1].retraces()] == [("self.w = 1.0", "self.w = 2.0")]
 
 
 def test_wrappers_of_different_functions_are_different_functions():

@@ -15,6 +15,7 @@ from calco.core import Array
 from calco.core.errors import CalcoError
 from calco.jit.causes import Cause, Signature, captured, describe, differences, nearest, new_function, type_text
 from calco.jit.kinds import kind_of
+from calco.jit.stale import lent_differences
 from calco.tracing.source import user_frame
 
 _QUIET = 8  # traces of one function that nothing is said about
@@ -233,13 +234,17 @@ def _value_key(name: str, value, codes: list, captures: dict[str, str], depth: i
     return _function_key(value, codes, captures, depth + 1)
 
 
-def _first_trace(this) -> tuple[Cause | None, RetraceWarning | None]:
+def _first_trace(this, signature: tuple) -> tuple[Cause | None, RetraceWarning | None]:
     """Of the first trace of a jitted function: whether others of its code were traced before, and too many."""
     codes: list = []
     captures: dict[str, str] = {}
     key = program_key(this.function, codes, captures)
+    differing = lent_differences(this.code, signature, this.function)[:4]
+    told = new_function(this.name, ", ".join(f"{s.path} = {s.old}" for s in differing),
+                        ", ".join(f"{s.path} = {s.new}" for s in differing),
+                        _hoist(this.function, [s.path.rpartition(" ")[2] for s in differing])) if differing else None
     if key is None:
-        return None, None
+        return told, None
     with _families_lock:
         if len(_families) >= _FAMILIES:
             _families.clear()
@@ -247,11 +252,11 @@ def _first_trace(this) -> tuple[Cause | None, RetraceWarning | None]:
         family.made += 1
         changed = [k for k in captures if family.captures.get(k) != captures[k]]
         before, family.captures = family.captures, captures
-        new = ", ".join(f"{k}={captures[k]}" for k in changed) or f"object {family.made}"
+        new = ", ".join(f"{k}={captures[k]}" for k in changed) or (told.new if told else f"object {family.made}")
         old = ", ".join(f"{k}={before[k]}" for k in changed if k in before) or f"object {family.made - 1}"
         family.values.append(new)
-        fix = _hoist(this.function, changed)
-        cause = new_function(this.name, old, new, fix) if family.made > 1 else None
+        fix = told.fix if told else _hoist(this.function, changed)
+        cause = told or (new_function(this.name, old, new, fix) if family.made > 1 else None)
         if not _is_time(family.made):
             return cause, None
         return cause, RetraceWarning(this.name, "new function object", this.name, tuple(dict.fromkeys(family.values)),
@@ -368,7 +373,7 @@ def note_trace(this, key: tuple, traced) -> None:
     known = _changed_captures(this.traced.get(key))
     first_of = warning = None
     if not history.counted and not known:
-        first_of, warning = _first_trace(this)
+        first_of, warning = _first_trace(this, key)
         history.counted = True
     with history.lock:
         history.entries.append(_Entry(Signature(key), known, not traced.cacheable, first_of))

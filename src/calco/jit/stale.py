@@ -196,6 +196,15 @@ def borrow(code: tuple | None, key: tuple, function):
     return None
 
 
+def lent_differences(code: tuple | None, key: tuple, function) -> tuple[StaleCapture, ...]:
+    """What differs in the captured values of `function` from the latest trace of its code and signature."""
+    for lent in reversed(_shared.get(code, ())) if code is not None else ():
+        traced, guards = lent.traced(), lent.guards() if lent.guards is not None else None
+        if traced is not None and guards is not None and lent.key == key:
+            return tuple([stale for _, stale in describe(traced.record, guards, function)])
+    return ()
+
+
 def same_function(one, other) -> bool:
     """Whether two functions are one, or bound anew from the same parts."""
     if one is other:
