@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dis
+import sys
 from types import CodeType
 from typing import NamedTuple
 
@@ -58,7 +59,46 @@ class CodeFacts(NamedTuple):
 
 
 _known: dict[int, tuple[CodeType, CodeFacts]] = {}
-_SILENT = {"CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL", "NOP", "RESUME"}
+_SILENT = {"PRECALL", "PUSH_NULL", "NOP", "RESUME"}
+_SHIFTED = {"LOAD_GLOBAL"} | ({"LOAD_ATTR"} if sys.version_info >= (3, 12) else set())
+_NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}
+_PAIRS = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST"}
+_READ = _NAMES | _CELL | {"STORE_DEREF"} | {name for name in dis.opmap if "LOAD_FAST" in name}
+_OPNAMES, _EXTENDED, _CACHE, _SUBSCRIPT = dis.opname, dis.EXTENDED_ARG, dis.opmap["CACHE"], 26
+
+
+class Step(NamedTuple):
+    """One instruction: its name, number, argument and offset."""
+    opname: str
+    opcode: int
+    arg: int
+    offset: int
+
+
+def instructions(code: CodeType) -> list[Step]:
+    """The instructions of a code object; `dis` does it at ten times the cost."""
+    found, extended, raw = [], 0, code.co_code
+    for offset in range(0, len(raw), 2):
+        opcode, arg = raw[offset], raw[offset + 1] | extended
+        if opcode == _EXTENDED:
+            extended = arg << 8
+            continue
+        extended = 0
+        if opcode != _CACHE:
+            found.append(Step(_OPNAMES[opcode], opcode, arg, offset))
+    return found
+
+
+def argument_of(code: CodeType, step: Step):
+    """What the argument of an instruction stands for: a name, a constant; else the number."""
+    name, _, arg, _ = step
+    if name in _NAMES:
+        return code.co_names[arg >> 1 if name in _SHIFTED else arg]
+    if name in _PAIRS:
+        return code._varname_from_oparg(arg & 15)
+    if "_FAST" in name or "DEREF" in name or name == "LOAD_FROM_DICT_OR_DEREF":
+        return code._varname_from_oparg(arg)
+    return code.co_consts[arg] if name == "LOAD_CONST" else arg
 
 
 def scan(code: CodeType) -> CodeFacts:
@@ -72,19 +112,21 @@ def scan(code: CodeType) -> CodeFacts:
 
 
 def _scan(code: CodeType) -> CodeFacts:
-    every = list(dis.get_instructions(code))
-    instructions = [i for i in every if i.opname not in _SILENT]
+    every = instructions(code)
+    loud = [i for i in every if i.opname not in _SILENT]
     free = set(code.co_freevars)
     chains: dict[int, Chain] = {}  # by the offset of the root
     attributes, stored_attributes, stored_globals, stored_cells = set(), set(), set(), set()
     holders: list[Chain] = []
-    for place, step in enumerate(instructions):
-        name, value = step.opname, step.argval
+    for place, step in enumerate(loud):
+        name = step.opname
+        if name not in _READ:
+            continue
+        value = argument_of(code, step)
         kind = ("global" if name in _GLOBAL else "closure" if name in _CELL and value in free else
                 "local" if "LOAD_FAST" in name else None)
         if kind is not None:
-            value = value[-1] if isinstance(value, tuple) else value  # two loads in one instruction
-            chains[step.offset] = Chain(kind, value, _steps(instructions, place + 1))
+            chains[step.offset] = Chain(kind, value, _steps(code, loud, place + 1))
         elif name in _ATTRIBUTE:
             attributes.add(value)
         elif name in ("STORE_ATTR", "DELETE_ATTR"):
@@ -94,7 +136,8 @@ def _scan(code: CodeType) -> CodeFacts:
         elif name == "STORE_DEREF" and value in free:
             stored_cells.add(value)
     for place, step in enumerate(every):
-        if step.opname in _STORES_ITEM or (step.opname in _ATTRIBUTE and step.argval in _MUTATORS):
+        name = step.opname
+        if name in _STORES_ITEM or (name in _ATTRIBUTE and argument_of(code, step) in _MUTATORS):
             root = chains.get(_container(every, place))
             if root is not None:
                 holders.append(root)
@@ -144,7 +187,7 @@ def _start(every, place: int) -> int:
         step = every[place]
         if step.opname == "STORE_FAST_LOAD_FAST":  # what it stores lies below what it loads
             depth += 1
-        elif step.opname != "CACHE":
+        else:
             argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
             depth += dis.stack_effect(step.opcode, argument, jump=False)
         if depth >= 1:
@@ -162,28 +205,29 @@ def _hashable(chains):
         yield chain
 
 
-def _steps(instructions, place: int) -> tuple:
+def _steps(code: CodeType, loud: list[Step], place: int) -> tuple:
     """The attribute and constant item steps that follow directly."""
     steps = []
-    while place < len(instructions):
-        step = instructions[place]
-        following = instructions[place + 1] if place + 1 < len(instructions) else None
+    while place < len(loud):
+        step = loud[place]
+        following = loud[place + 1] if place + 1 < len(loud) else None
         if step.opname in _ATTRIBUTE:
-            if step.argval in ("get", "getenv") and following is not None and following.opname == "LOAD_CONST":
-                steps.append(("environment", following.argval))
+            name = argument_of(code, step)
+            if name in ("get", "getenv") and following is not None and following.opname == "LOAD_CONST":
+                steps.append(("environment", argument_of(code, following)))
                 return tuple(steps)
-            steps.append(("attribute", step.argval))
+            steps.append(("attribute", name))
             place += 1
         elif step.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and following is not None and _subscripts(following):
-            steps.append(("item", step.argval))
+            steps.append(("item", argument_of(code, step)))
             place += 2
         else:
             break
     return tuple(steps)
 
 
-def _subscripts(step) -> bool:
-    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")
+def _subscripts(step: Step) -> bool:
+    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.arg == _SUBSCRIPT)
 
 
 def is_user_code(code: CodeType) -> bool:
