@@ -185,6 +185,21 @@ def test_programs_that_hold_a_value_of_an_enclosing_trace():
     assert [c.kind for c in found] == ["captured value"]
 
 
+def test_a_nested_function_that_closes_over_an_outer_value_after_it_closed_over_an_array():
+    def make(scale):
+        return calco.jit(lambda y: y * scale)
+
+    def outer(x):
+        inner = make(x)
+        out = inner(3.0)
+        found.extend(retraces(inner._jit))
+        return out
+    found: list = []
+    make(np.float32(2)).trace(3.0)
+    calco.jit(outer).trace(1.0)
+    assert all(c.new.endswith("a traced f32[]") for c in found)
+
+
 # --- warnings -----------------------------------------------------------------------------------
 
 def warned(action) -> list[RetraceWarning]:

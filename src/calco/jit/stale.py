@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calco.core import Array
+from calco.core import Array, Tracer
 from calco.core.errors import CalcoError
 from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from calco.jit.guards import Walk
@@ -101,6 +101,8 @@ def _short(value) -> str:
         return "unset"
     if isinstance(value, types.CodeType):
         return f"the code at {value.co_filename.rsplit('/', 1)[-1]}:{value.co_firstlineno}"
+    if isinstance(value, Tracer):
+        return f"a traced {value.aval.short}"
     if isinstance(value, (np.ndarray, Array)):
         text = np.array2string(np.asarray(value), threshold=8, edgeitems=2, max_line_width=1000)
         kind = f"{np.asarray(value).dtype}[{','.join(map(str, value.shape))}]"
