@@ -265,3 +265,31 @@ def test_the_same_code_is_observed_again(how):
     for _ in range(3):
         seen = Seen(program, jnp.ones(3), how=how)
         assert seen.reads["global WEIGHTS"].count == 2 and len(seen.decisions) == 3
+
+
+@mechanisms
+def test_a_failure_of_the_observer_is_stated_and_harmless(how, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("broken")
+
+    observer = Observer(program, how=how)
+    monkeypatch.setattr(observer._watch.values, "find", fail)
+    monkeypatch.setattr(observer._watch.decisions, "finish", fail)
+    with observer:
+        result = program(2.0, 1)
+    assert len(result) == 2
+    stated = [text for text in observer.observation().unseen if "could not be observed (RuntimeError: broken)" in text]
+    assert stated and stated[0].startswith(f"{__file__}:")
+
+
+@mechanisms
+def test_deep_recursion_ends_as_it_would(how):
+    def sink(n):
+        return 0 if n == 0 else sink(n - 1) + 1
+
+    with Observer(sink, how=how) as observer:
+        with pytest.raises(RecursionError):
+            sink(100_000)
+        assert sink(100) == 100
+    decision, = observer.observation().decisions
+    assert decision.count > 200

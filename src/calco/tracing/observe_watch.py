@@ -123,8 +123,18 @@ class Watch:
 
     def enter(self, frame) -> None:
         """A frame of user code starts or goes on."""
-        if id(frame) in self.frames:
-            return
+        if id(frame) not in self.frames:
+            self._guarded(frame.f_code, frame.f_lineno, self._enter, frame)
+
+    def _guarded(self, code, line: int, function, *args) -> None:
+        """Call `function`. What fails is stated in the account, and the program goes on."""
+        try:
+            function(*args)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is not the program's)
+            text = f"{code.co_filename}:{line} could not be observed ({type(error).__name__}: {error})"
+            self.uncounted[text] = None
+
+    def _enter(self, frame) -> None:
         code = frame.f_code
         plan = self.plans.get(id(code))
         if plan is None:
@@ -148,11 +158,7 @@ class Watch:
         step = state.plan.steps.get(offset)
         if step is None:
             return False
-        try:
-            self._step(state, step, offset)
-        except Exception as error:  # noqa: BLE001 (the program must go on; the account says what it lacks)
-            place = f"{state.code.co_filename}:{step.line}"
-            self.uncounted[f"{place} could not be observed ({type(error).__name__}: {error})"] = None
+        self._guarded(state.code, step.line, self._step, state, step, offset)
         return True
 
     def _step(self, state: FrameState, step, offset: int) -> None:
@@ -173,8 +179,10 @@ class Watch:
     def leave(self, frame, value=ABSENT) -> None:
         """A frame of user code ends, with a value or an exception."""
         state = self.frames.pop(id(frame), None)
-        if state is None:
-            return
+        if state is not None:
+            self._guarded(state.code, frame.f_lineno or 0, self._leave, state, frame, value)
+
+    def _leave(self, state: FrameState, frame, value) -> None:
         self.decisions.finish(state)
         caller = state.parent
         state.liner = state.frame = None  # no reference cycle: the collector is paused while tracing
