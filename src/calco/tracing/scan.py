@@ -63,33 +63,43 @@ _SILENT = {"PRECALL", "PUSH_NULL", "NOP", "RESUME"}
 _SHIFTED = {"LOAD_GLOBAL"} | ({"LOAD_ATTR"} if sys.version_info >= (3, 12) else set())
 _NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}
 _PAIRS = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST"}
-_READ = _NAMES | _CELL | {"STORE_DEREF"} | {name for name in dis.opmap if "LOAD_FAST" in name}
 _OPNAMES, _EXTENDED, _CACHE, _SUBSCRIPT = dis.opname, dis.EXTENDED_ARG, dis.opmap["CACHE"], 26
 
 
-class Step(NamedTuple):
-    """One instruction: its name, number, argument and offset."""
-    opname: str
-    opcode: int
-    arg: int
-    offset: int
+def _role(name: str) -> str | None:
+    """What an instruction means to a scan; None if nothing."""
+    if name in _GLOBAL or name in _CELL:
+        return "root"
+    if name in _ATTRIBUTE:
+        return "attribute"
+    if name in ("STORE_ATTR", "DELETE_ATTR"):
+        return "store attribute"
+    if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        return "store global"
+    return "store cell" if name == "STORE_DEREF" else "store item" if name in _STORES_ITEM else None
 
 
-def instructions(code: CodeType) -> list[Step]:
-    """The instructions of a code object; `dis` does it at ten times the cost."""
+_ROLES = {number: _role(name) for name, number in dis.opmap.items() if _role(name) is not None}
+
+
+def instructions(code: CodeType) -> list[tuple]:
+    """Name, number, argument and offset of each instruction; `dis` does it at ten times the cost."""
     found, extended, raw = [], 0, code.co_code
+    add, names = found.append, _OPNAMES
     for offset in range(0, len(raw), 2):
-        opcode, arg = raw[offset], raw[offset + 1] | extended
+        opcode = raw[offset]
+        if opcode == _CACHE:
+            continue
+        arg = raw[offset + 1] | extended
         if opcode == _EXTENDED:
             extended = arg << 8
             continue
         extended = 0
-        if opcode != _CACHE:
-            found.append(Step(_OPNAMES[opcode], opcode, arg, offset))
+        add((names[opcode], opcode, arg, offset))
     return found
 
 
-def argument_of(code: CodeType, step: Step):
+def argument_of(code: CodeType, step: tuple):
     """What the argument of an instruction stands for: a name, a constant; else the number."""
     name, _, arg, _ = step
     if name in _NAMES:
@@ -112,38 +122,34 @@ def scan(code: CodeType) -> CodeFacts:
 
 
 def _scan(code: CodeType) -> CodeFacts:
-    every = instructions(code)
-    loud = [i for i in every if i.opname not in _SILENT]
+    steps = instructions(code)
     free = set(code.co_freevars)
-    chains: dict[int, Chain] = {}  # by the offset of the root
+    found: list[Chain] = []
     attributes, stored_attributes, stored_globals, stored_cells = set(), set(), set(), set()
     holders: list[Chain] = []
-    for place, step in enumerate(loud):
-        name = step.opname
-        if name not in _READ:
+    for place, step in enumerate(steps):
+        role = _ROLES.get(step[1])
+        if role is None:
             continue
-        value = argument_of(code, step)
-        kind = ("global" if name in _GLOBAL else "closure" if name in _CELL and value in free else
-                "local" if "LOAD_FAST" in name else None)
-        if kind is not None:
-            chains[step.offset] = Chain(kind, value, _steps(code, loud, place + 1))
-        elif name in _ATTRIBUTE:
-            attributes.add(value)
-        elif name in ("STORE_ATTR", "DELETE_ATTR"):
-            stored_attributes.add(value)
-        elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            stored_globals.add(value)
-        elif name == "STORE_DEREF" and value in free:
-            stored_cells.add(value)
-    for place, step in enumerate(every):
-        name = step.opname
-        if name in _STORES_ITEM or (name in _ATTRIBUTE and argument_of(code, step) in _MUTATORS):
-            root = chains.get(_container(every, place))
-            if root is not None:
-                holders.append(root)
+        name = argument_of(code, step)
+        if role == "attribute":
+            attributes.add(name)
+            if name in _MUTATORS:
+                holders += _changed(code, steps, place)
+        elif role == "root":
+            if step[0] in _GLOBAL or name in free:
+                found.append(_chain(code, steps, place))
+        elif role == "store attribute":
+            stored_attributes.add(name)
+        elif role == "store global":
+            stored_globals.add(name)
+        elif role == "store cell":
+            if name in free:
+                stored_cells.add(name)
+        else:
+            holders += _changed(code, steps, place)
     mutated = {(c.kind, c.root) for c in holders if _last_attribute(c) is None}
     mutated_attributes = {name for name in map(_last_attribute, holders) if name is not None}
-    found = list(chains.values())
     constants = {c for c in code.co_consts if isinstance(c, (str, int))}
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -156,7 +162,7 @@ def _scan(code: CodeType) -> CodeFacts:
             mutated |= {m for m in facts.mutated if m[0] != "local"}
             mutated_attributes |= facts.mutated_attributes
             constants |= facts.constants
-    return CodeFacts(tuple(dict.fromkeys(_hashable(found))), frozenset(attributes), frozenset(stored_attributes),
+    return CodeFacts(tuple(dict.fromkeys(found)), frozenset(attributes), frozenset(stored_attributes),
                      frozenset(stored_globals), frozenset(stored_cells), frozenset(mutated),
                      frozenset(mutated_attributes), frozenset(constants))
 
@@ -169,65 +175,59 @@ def _last_attribute(chain: Chain) -> str | None:
     return names[-1] if names else None
 
 
-def _container(every, place: int) -> int:
-    """The offset of the instruction that an expression starts with: what is changed by the one at `place`; or -1."""
-    step = every[place]
+def _changed(code: CodeType, steps: list[tuple], place: int) -> list[Chain]:
+    """The expression whose value the instruction at `place` changes, if it starts at a name."""
     at = place - 1
-    if step.opname in _STORES_ITEM:
-        for _ in range(2 if step.opname == "STORE_SLICE" else 1):  # the key lies above
-            at = _start(every, at) - 1
-    at = _start(every, at)
-    return every[at].offset if at >= 0 else -1
+    if steps[place][0] in _STORES_ITEM:
+        for _ in range(2 if steps[place][0] == "STORE_SLICE" else 1):  # the key lies above
+            at = _start(steps, at) - 1
+    at = _start(steps, at)
+    if at < 0 or not (steps[at][0] in _GLOBAL or steps[at][0] in _CELL or "LOAD_FAST" in steps[at][0]):
+        return []
+    return [_chain(code, steps, at)]
 
 
-def _start(every, place: int) -> int:
+def _start(steps: list[tuple], place: int) -> int:
     """Where the expression that ends at `place` starts: its instructions push one value in all."""
     depth = 0
     while place >= 0:
-        step = every[place]
-        if step.opname == "STORE_FAST_LOAD_FAST":  # what it stores lies below what it loads
+        name, opcode, arg, _ = steps[place]
+        if name == "STORE_FAST_LOAD_FAST":  # what it stores lies below what it loads
             depth += 1
         else:
-            argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
-            depth += dis.stack_effect(step.opcode, argument, jump=False)
+            depth += dis.stack_effect(opcode, arg if opcode >= dis.HAVE_ARGUMENT else None, jump=False)
         if depth >= 1:
             return place
         place -= 1
     return -1
 
 
-def _hashable(chains):
-    for chain in chains:
-        try:
-            hash(chain)
-        except TypeError:
-            continue
-        yield chain
-
-
-def _steps(code: CodeType, loud: list[Step], place: int) -> tuple:
-    """The attribute and constant item steps that follow directly."""
-    steps = []
-    while place < len(loud):
-        step = loud[place]
-        following = loud[place + 1] if place + 1 < len(loud) else None
-        if step.opname in _ATTRIBUTE:
+def _chain(code: CodeType, steps: list[tuple], place: int) -> Chain:
+    """The name that is loaded at `place`, and the attribute and constant item steps that follow directly."""
+    opname, root = steps[place][0], argument_of(code, steps[place])
+    kind = "global" if opname in _GLOBAL else "closure" if root in code.co_freevars else "local"
+    loud = [step for step in steps[place + 1:place + 40] if step[0] not in _SILENT]
+    found, at = [], 0
+    while at < len(loud):
+        step = loud[at]
+        following = loud[at + 1] if at + 1 < len(loud) else None
+        if step[0] in _ATTRIBUTE:
             name = argument_of(code, step)
-            if name in ("get", "getenv") and following is not None and following.opname == "LOAD_CONST":
-                steps.append(("environment", argument_of(code, following)))
-                return tuple(steps)
-            steps.append(("attribute", name))
-            place += 1
-        elif step.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and following is not None and _subscripts(following):
-            steps.append(("item", argument_of(code, step)))
-            place += 2
+            if name in ("get", "getenv") and following is not None and following[0] == "LOAD_CONST":
+                found.append(("environment", argument_of(code, following)))
+                break
+            found.append(("attribute", name))
+            at += 1
+        elif step[0] in ("LOAD_CONST", "LOAD_SMALL_INT") and following is not None and _subscripts(following):
+            found.append(("item", argument_of(code, step)))
+            at += 2
         else:
             break
-    return tuple(steps)
+    return Chain(kind, root, tuple(found))
 
 
-def _subscripts(step: Step) -> bool:
-    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.arg == _SUBSCRIPT)
+def _subscripts(step: tuple) -> bool:
+    return step[0] == "BINARY_SUBSCR" or (step[0] == "BINARY_OP" and step[2] == _SUBSCRIPT)
 
 
 def is_user_code(code: CodeType) -> bool:
