@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import queue
 import warnings
 from collections import deque
 
@@ -90,7 +91,7 @@ def test_the_holder_and_the_line_are_named(function, path, line):
 
 
 def test_a_closure_and_a_local_of_the_caller():
-    results, last, queue = [], None, deque()
+    results, last, line = [], None, deque()
 
     def f(x):
         nonlocal last
@@ -103,8 +104,95 @@ def test_a_closure_and_a_local_of_the_caller():
 
     def keep(value, where):
         where.append(value)
-    [holder] = leak(lambda x: keep(x * 2, queue), X)
-    assert holder.path == "closure queue[0]"
+    [holder] = leak(lambda x: keep(x * 2, line), X)
+    assert holder.path == "closure line[0]"
+
+
+KEPT: list = []
+
+
+def keeps_lambda(x):
+    KEPT.append(lambda: x)
+    return x
+
+
+def keeps_partial(x):
+    KEPT.append(functools.partial(jnp.add, x))
+    return x
+
+
+def keeps_update(x):
+    KEPT.append(x.at[0])
+    return x
+
+
+def keeps_pullback(x):
+    KEPT.append(calco.vjp(jnp.sin, x)[1])
+    return x
+
+
+def keeps_in_queue(x):
+    QUEUE.put(x * 2)
+    return x
+
+
+def keeps_on_itself(x):
+    keeps_on_itself.last = x
+    return x
+
+
+QUEUE: queue.Queue = queue.Queue()
+
+
+@pytest.mark.parametrize("function, path", [
+    (keeps_lambda, "global KEPT[0] (closure x)"), (keeps_partial, "global KEPT[0].args[0]"),
+    (keeps_update, "global KEPT[0].array"), (keeps_pullback, "global KEPT[0].args[0][0]"),
+    (keeps_in_queue, "global QUEUE.queue[0]"), (keeps_on_itself, "global keeps_on_itself.last")],
+    ids=lambda v: getattr(v, "__name__", ""))
+def test_what_holds_a_value_deeper_down(function, path):
+    try:
+        [holder] = leak(function, X)
+        assert holder.path == path
+        assert holder.stored is not None and holder.stored.line == function.__code__.co_firstlineno + 1
+    finally:
+        KEPT.clear()
+        QUEUE.queue.clear()
+        keeps_on_itself.__dict__.clear()
+
+
+class Hostile:
+    """Nothing of it may be called behind the user's back."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+    def __eq__(self, other):
+        raise RuntimeError("==")
+
+    def __hash__(self):
+        return 1
+
+    def __repr__(self):
+        raise RuntimeError("repr")
+
+
+class HostileList(list):
+    def __iter__(self):
+        raise RuntimeError("iter")
+
+    __len__ = __getitem__ = __iter__
+
+
+def test_no_code_of_the_user_runs_in_the_search():
+    thing, items, table = Hostile(), HostileList(), {}
+
+    def f(x):
+        object.__setattr__(thing, "y", x * 3)
+        list.append(items, x * 2)
+        table[thing] = x * 4
+        return x
+    assert {h.path for h in leak(f, X, transform=calco.make_jaxpr)} == {
+        "closure thing.y", "closure items[0]", "closure table[...]"}
 
 
 def test_an_attribute_of_a_captured_object():

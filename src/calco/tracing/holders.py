@@ -22,6 +22,8 @@ _FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ENDS = (types.FrameType, types.TracebackType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType,
          logging.LogRecord, types.ModuleType)
 _MISSING = object()
+_HANDED_OUT = f"{_PACKAGE}.numpy."  # objects like `x.at[0]` are the user's to keep
+_SHOWN_KEYS = {str, int, float, bool, bytes, type(None)}
 _PASSING = {"list_iterator", "tuple_iterator", "dict_itemiterator", "dict_valueiterator", "set_iterator"}
 _EMPTY = types.CellType()
 
@@ -59,25 +61,23 @@ class _Step:
         How the value is reached from it: ``['log'][0]``.
     start : int
         The number of the value.
-    name : str or None
-        The closure variable passed on the way, which is what the user sees.
     key : object
         Of a dictionary: what leads on, as an item, or as an attribute if these are the fields of an object.
     cell : int or None
         Of the closure of a function: which cell.
     """
-    __slots__ = ("obj", "suffix", "start", "name", "key", "cell")
+    __slots__ = ("obj", "suffix", "start", "key", "cell")
 
     def __init__(self, obj, suffix: str, before: _Step | None, start: int = 0):
         self.obj, self.suffix = obj, suffix
-        self.start, self.name = (start, None) if before is None else (before.start, before.name)
+        self.start = start if before is None else before.start
         self.key, self.cell = _MISSING, None
 
     @property
     def text(self) -> str:
         if self.key is _MISSING:
             return self.suffix
-        return f"[{self.key!r}]{self.suffix}" if isinstance(self.key, (str, int, float, tuple)) else f"[...]{self.suffix}"
+        return f"[{self.key!r}]{self.suffix}" if type(self.key) in _SHOWN_KEYS else f"[...]{self.suffix}"
 
 
 class Holders:
@@ -95,15 +95,16 @@ class Holders:
         self.function, self.ignored = user_function(function), ignored
         self.receiver = _receiver(self.function)
         self.functions = _functions(self.function)
-        self.variables = {**_locals_of_user_frames(), **_closures(self.functions)}
+        self.locals, self.closures = _locals_of_user_frames(), _closures(self.functions)
         self._carriers: list = []  # (number of a value, a tracer that holds it)
         self._roots: dict[int, str] = {}
+        self._locals: dict[int, str] = {}  # the same, through variables of functions that are running
 
     def paths(self, values: list) -> dict[int, str]:
         """How the user reaches the values, by their number; those that cannot be reached are left out."""
         self._walk(values)
         named = {}
-        for number, path in sorted(self._roots.items()):
+        for number, path in sorted({**self._locals, **self._roots}.items()):
             seen = [values[number], *[x for n, x in self._carriers if n == number]]
             named[number] = next(filter(None, [find_name(self.function, x) for x in seen]), path)
         return named
@@ -135,36 +136,38 @@ class Holders:
         """Go from `step` to what holds it; a root is noted."""
         found = self._step(holder, step)
         if isinstance(found, str):
-            self._roots.setdefault(step.start, step.name or found)
+            self._roots.setdefault(step.start, found)
             return None
-        if found is not None and id(found.obj) in self.variables:
-            self._roots.setdefault(step.start, found.name or f"{self.variables[id(found.obj)]}{found.text}")
+        if found is not None and id(found.obj) in self.closures:
+            self._roots.setdefault(step.start, f"{self.closures[id(found.obj)]}{found.text}")
             return None
+        if found is not None and id(found.obj) in self.locals:  # there may be a global that says more
+            self._locals.setdefault(step.start, f"{self.locals[id(found.obj)]}{found.text}")
         return found
 
     def _step(self, holder, step: _Step) -> _Step | str | None:
-        if isinstance(holder, _ENDS):
+        cls = type(holder)  # `isinstance` may run code of the user's
+        if issubclass(cls, _ENDS):
             return None
-        if isinstance(holder, Tracer):  # a value being differentiated or mapped over, which holds the recorded one
+        if issubclass(cls, Tracer):  # a value being differentiated or mapped over, which holds the recorded one
             self._carriers.append((step.start, holder))
             return _Step(holder, step.suffix, step)
-        if isinstance(holder, type):
-            of_package = holder.__module__.partition(".")[0] == _PACKAGE
-            return None if of_package or step.key is _MISSING else \
+        if issubclass(cls, type):
+            return None if _of_package(holder) or step.key is _MISSING else \
                 f"{holder.__qualname__.rpartition('<locals>.')[2]}.{step.key}{step.suffix}"
-        if type(holder).__module__.partition(".")[0] == _PACKAGE and type(holder) is not trees.Partial:
+        if _of_package(cls) and cls is not trees.Partial and not cls.__module__.startswith(_HANDED_OUT):
             return None
-        if isinstance(holder, dict):
+        if issubclass(cls, dict):
             return self._dict_step(holder, step)
-        if isinstance(holder, (list, tuple, deque)):
-            base = next(cls for cls in (list, tuple, deque) if isinstance(holder, cls))
+        if issubclass(cls, (list, tuple, deque)):
+            base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
             index = next((i for i, x in enumerate(base.__iter__(holder)) if x is step.obj), None)
-            if isinstance(step.obj, types.CellType):
+            if type(step.obj) is types.CellType:
                 found = _Step(holder, step.suffix, step)
                 found.cell = index
                 return found
             return _Step(holder, f"[{index}]{step.text}", step)
-        if isinstance(holder, types.FunctionType):
+        if cls is types.FunctionType:
             return self._function_step(holder, step)
         return self._object_step(holder, step)
 
@@ -173,9 +176,9 @@ class Holders:
         if key is _MISSING:
             return _Step(holder, f" (a key){step.text}", step)
         name = dict.get(holder, "__name__")
-        module = sys.modules.get(name) if isinstance(name, str) else None
-        if module is not None and vars(module) is holder or "__builtins__" in holder:
-            internal = isinstance(name, str) and name.partition(".")[0] == _PACKAGE
+        module = sys.modules.get(name) if type(name) is str else None
+        if module is not None and _fields_of(module) is holder or dict.__contains__(holder, "__builtins__"):
+            internal = type(name) is str and name.partition(".")[0] == _PACKAGE
             return None if internal else f"global {key}{step.text}"
         found = _Step(holder, step.text, step)
         found.key = key
@@ -183,18 +186,18 @@ class Holders:
 
     def _function_step(self, holder: types.FunctionType, step: _Step) -> _Step | str:
         if step.obj is holder.__closure__ and step.cell is not None:
-            name = f"closure {holder.__code__.co_freevars[step.cell]}{step.suffix}"
+            name = f"closure {holder.__code__.co_freevars[step.cell]}"
             if any(holder is f for f in self.functions):
-                return name
-            found = _Step(holder, step.suffix, step)
-            found.name = found.name or name  # it counts if the function can be reached
-            return found
+                return f"{name}{step.suffix}"
+            return _Step(holder, f" ({name}){step.suffix}", step)
+        if step.key is not _MISSING and holder.__dict__ is step.obj:
+            return _Step(holder, f".{step.key}{step.suffix}", step)
         return _Step(holder, step.text, step)
 
     def _object_step(self, holder, step: _Step) -> _Step | str:
-        if isinstance(holder, functools._lru_cache_wrapper):
-            return f"the cache of {getattr(holder, '__name__', 'a function')}"
-        if isinstance(holder, (set, frozenset)):
+        if type(holder) is functools._lru_cache_wrapper:
+            return f"the cache of {holder.__name__}"
+        if issubclass(type(holder), (set, frozenset)):
             return _Step(holder, f" (an element){step.text}", step)
         if step.key is not _MISSING and _fields_of(holder) is step.obj:
             suffix = f".{step.key}{step.suffix}"
@@ -207,8 +210,8 @@ class Holders:
 def user_function(function):
     """The user's function that one of the library's calls."""
     for _ in range(8):
-        inner = getattr(function, "function", None) if not isinstance(function, types.FunctionType) else None
-        if inner is None and isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith(_FILES):
+        inner = function.function if _of_package(type(function)) and hasattr(function, "function") else None
+        if inner is None and type(function) is types.FunctionType and function.__code__.co_filename.startswith(_FILES):
             cells = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
             inner = next((x for x in cells if callable(x) and not isinstance(x, type)), None)
         if inner is None:
@@ -219,11 +222,11 @@ def user_function(function):
 
 def _receiver(function):
     """The ``self`` of a bound method or a callable object."""
-    while isinstance(function, functools.partial):
+    while issubclass(type(function), functools.partial):
         function = function.func
-    if isinstance(function, types.MethodType):
+    if type(function) is types.MethodType:
         return function.__self__
-    return None if isinstance(function, (types.FunctionType, types.BuiltinFunctionType)) else function
+    return None if type(function) in (types.FunctionType, types.BuiltinFunctionType) else function
 
 
 def _functions(function) -> list:
@@ -231,17 +234,26 @@ def _functions(function) -> list:
     found = []
     while function is not None and len(found) < 16:
         found.append(function)
-        function = getattr(function, "func", None) or getattr(function, "__func__", None) or \
-            getattr(function, "__wrapped__", None)
+        if issubclass(type(function), functools.partial):
+            function = function.func
+        elif type(function) is types.MethodType:
+            function = function.__func__
+        else:
+            function = function.__dict__.get("__wrapped__") if type(function) is types.FunctionType else None
     return found
+
+
+def _of_package(cls: type) -> bool:
+    return str(cls.__module__).partition(".")[0] == _PACKAGE
 
 
 def _closures(functions: list) -> dict[int, str]:
     """What the functions close over, by the id of its value."""
     found: dict[int, str] = {}
     for function in functions:
-        code = getattr(function, "__code__", None)
-        for name, cell in zip(code.co_freevars if code is not None else (), getattr(function, "__closure__", None) or ()):
+        if type(function) is not types.FunctionType:
+            continue
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             if cell != _EMPTY:
                 found[id(cell.cell_contents)] = f"closure {name}"
     return found
@@ -252,7 +264,7 @@ def _locals_of_user_frames() -> dict[int, str]:
     found: dict[int, str] = {}
     frame = sys._getframe(2)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
+        name = str(frame.f_globals.get("__name__", ""))
         if name.partition(".")[0] != _PACKAGE and frame.f_locals is not frame.f_globals:
             for variable, value in frame.f_locals.items():
                 found.setdefault(id(value), f"local {variable} of {frame.f_code.co_name}")

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import types
+from collections import deque
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +15,7 @@ from calco.core import Array
 from calco.tracing.source import positions_of
 
 _LIMIT, _DEPTH = 20000, 6
+_SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), types.BuiltinFunctionType, types.ModuleType, type,
           np.dtype, np.ndarray, np.generic, Array)
 
@@ -30,7 +33,7 @@ def find_name(function, target) -> str | None:
             return f"{kind}{name}"
         if i > _LIMIT:
             return None
-        if depth >= _DEPTH or id(value) in seen or isinstance(value, _PLAIN):
+        if depth >= _DEPTH or id(value) in seen or issubclass(type(value), _PLAIN):
             continue
         seen.add(id(value))
         queue.extend((kind, name + step, child, depth + 1) for step, child in _children(value))
@@ -45,16 +48,16 @@ def _roots(function):
         if id(f) in seen:
             continue
         seen.add(id(f))
-        if hasattr(f, "func") and hasattr(f, "args"):  # functools.partial
+        if issubclass(type(f), functools.partial):
             pending.append(f.func)
             yield from (("argument of partial ", f"[{i}]", v, 1) for i, v in enumerate(f.args))
             yield from (("argument of partial ", k, v, 1) for k, v in (f.keywords or {}).items())
             continue
-        if isinstance(f, types.MethodType):
+        if type(f) is types.MethodType:
             yield "", "self", f.__self__, 0
             f = f.__func__
-        if not isinstance(f, types.FunctionType):
-            if hasattr(type(f), "__call__") and hasattr(f, "__dict__"):
+        if type(f) is not types.FunctionType:
+            if hasattr(type(f), "__call__") and _fields(f):
                 yield "", "self", f, 0
                 pending.append(type(f).__call__)
             continue
@@ -71,13 +74,13 @@ def _function_roots(f: types.FunctionType, pending: list):
         except ValueError:  # the cell is still empty
             continue
         yield "closure ", f"{name} of {owner}" if owner and isinstance(value, (np.ndarray, Array)) else name, value, 0
-        if isinstance(value, (types.FunctionType, types.MethodType)):
+        if type(value) in (types.FunctionType, types.MethodType):
             pending.append(value)
     for name in _global_names(f.__code__):
         if name in f.__globals__:
             value = f.__globals__[name]
             yield "global ", name, value, 0
-            if isinstance(value, types.FunctionType) and value.__module__ == f.__module__:
+            if type(value) is types.FunctionType and value.__module__ == f.__module__:
                 pending.append(value)
     for name, value in zip(reversed(f.__code__.co_varnames[:f.__code__.co_argcount]), reversed(f.__defaults__ or ())):
         yield "default ", name, value, 0
@@ -91,13 +94,15 @@ def _global_names(code: types.CodeType):
 
 
 def _children(value):
-    if isinstance(value, (list, tuple)):
-        return [(f"[{i}]", v) for i, v in enumerate(value)]
-    if isinstance(value, dict):
-        return [(f"[{k!r}]", v) for k, v in list(value.items())]
-    if isinstance(value, types.FunctionType):
+    cls = type(value)  # `isinstance` may run code of the user's
+    if issubclass(cls, (list, tuple, deque)):
+        base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
+        return [(f"[{i}]", v) for i, v in enumerate(base.__iter__(value))]
+    if issubclass(cls, dict):
+        return [(f"[{k!r}]" if type(k) in _SHOWN_KEYS else "[...]", v) for k, v in list(dict.items(value))]
+    if cls is types.FunctionType:
         return []
-    found = [("." + k, v) for k, v in list(getattr(value, "__dict__", {}).items())]
+    found = [("." + k, v) for k, v in list(_fields(value).items())]
     for cls in type(value).__mro__:
         for name in _slots(cls):
             member = inspect.getattr_static(cls, name, None)
@@ -107,6 +112,15 @@ def _children(value):
                 except AttributeError:  # the slot is unset
                     continue
     return found
+
+
+def _fields(value) -> dict:
+    """The attributes of an object itself. Runs none of the user's code."""
+    try:
+        fields = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return fields if type(fields) is dict else {}
 
 
 def _slots(cls) -> tuple:

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+import types
 
 from calco.core.sites import tree_of
 from calco.tracing.source import Place
@@ -18,8 +20,18 @@ def stored_at(path: str, function, codes, created: str | None) -> Place | None:
     `codes` are what ran, `created` is where the value was made. None if nothing in the files of that code fits, or
     several statements do equally well.
     """
-    wanted = _Wanted(path)
     running = [c for c in (*codes, *_codes_of(function)) if c is not None]
+    root, steps = _parts(path)
+    for count in range(len(steps), -1, -1):  # what was stored may hold the value deeper down
+        found = _stores(_Wanted(root, steps[:count], count < len(steps)), running, created) if count or root else []
+        if found:
+            best = sorted(found)
+            return best[0][1] if len(best) == 1 or best[0][0] < best[1][0] else None
+    return None
+
+
+def _stores(wanted: _Wanted, running: list, created: str | None) -> list[tuple[int, Place]]:
+    """The statements that store something there, and how likely each is: lower is likelier."""
     found: dict[tuple, tuple[int, Place]] = {}
     for file in dict.fromkeys(c.co_filename for c in running):
         tree = tree_of(file, {})
@@ -30,8 +42,15 @@ def stored_at(path: str, function, codes, created: str | None) -> Place | None:
             if hasattr(node, "lineno") and wanted.stored_by(node, tree.parents):
                 place = _place(file, node, tree.parents)
                 found[file, place.line] = _rank(place, names, created), place
-    best = sorted(found.values())
-    return best[0][1] if best and (len(best) == 1 or best[0][0] < best[1][0]) else None
+    return list(found.values())
+
+
+def _parts(path: str) -> tuple[str, list[tuple[str | None, str | None]]]:
+    """``closure results[0].x`` as its root and the attributes and items after it."""
+    words = path if path.startswith("self") else path.partition(" ")[2] if " " in path else path
+    match = re.match(r"\w*", words)
+    root = match.group() if match else ""
+    return root, [(m.group(1), m.group(2)) for m in _STEP.finditer(words[len(root):])]
 
 
 def _rank(place: Place, names: set[str], created: str | None) -> int:
@@ -45,12 +64,19 @@ def _rank(place: Place, names: set[str], created: str | None) -> int:
 
 
 def _codes_of(function):
-    while function is not None:
-        inner = getattr(function, "__func__", function)
-        code = getattr(inner, "__code__", None) or getattr(getattr(type(inner), "__call__", None), "__code__", None)
-        if code is not None:
-            yield code
-        function = getattr(inner, "__wrapped__", None) or getattr(inner, "func", None)
+    """The code of a function and of those that it wraps. Runs none of the user's."""
+    for _ in range(16):
+        if issubclass(type(function), functools.partial):
+            function = function.func
+        elif type(function) is types.MethodType:
+            function = function.__func__
+        elif type(function) is types.FunctionType:
+            yield function.__code__
+            function = function.__dict__.get("__wrapped__")
+        else:
+            function = getattr(type(function), "__call__", None)
+            if type(function) is not types.FunctionType:
+                return
 
 
 def _place(file: str, node, parents) -> Place:
@@ -66,13 +92,9 @@ def _place(file: str, node, parents) -> Place:
 class _Wanted:
     """A holder as its last two steps: the name of the container, and whether an attribute or an item was stored."""
 
-    def __init__(self, path: str):
-        head, _, rest = path.partition(" ") if " " in path and not path.startswith("self") else ("", "", path)
-        words = re.match(r"\w*", rest)
-        root = words.group() if words else ""
-        steps = [(m.group(1), m.group(2)) for m in _STEP.finditer(rest[len(root):])]
-        self.bare = not steps and head in ("global", "closure")
-        self.attribute = steps[-1][0] if steps and steps[-1][0] else None
+    def __init__(self, root: str, steps: list[tuple[str | None, str | None]], deeper: bool):
+        self.bare, self.deeper = not steps, deeper
+        self.attribute = steps[-1][0] if steps else None
         before = steps[:-1]
         while before and before[-1][1] is not None and before[-1][1].lstrip("-").isdigit():
             before = before[:-1]
@@ -80,10 +102,12 @@ class _Wanted:
 
     def stored_by(self, node, parents) -> bool:
         """Whether `node` is a target or a call that stores something there."""
-        if self.bare:
+        if self.bare and not (self.deeper and isinstance(node, ast.Call)):
             return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == self.container and \
                 _declared(node, parents)
         if self.attribute is not None:
+            if self.deeper and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                return node.func.attr in _ADDING and _last_name(node.func.value) == self.attribute
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
                 return len(node.args) > 1 and getattr(node.args[1], "value", None) == self.attribute
             return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == self.attribute
