@@ -311,6 +311,20 @@ def test_wrappers_of_different_functions_are_different_functions():
     assert warned(lambda: [decorate(function).trace(1.0) for function in functions]) == []
 
 
+def test_functions_made_anew_and_called_with_other_shapes_are_not_counted():
+    """The shape is the reason, not the function object: tests of many shapes look like that."""
+    def make():
+        for n in range(12):
+            calco.jit(lambda x: x * 2).trace(f32(n))
+            calco.jit(lambda x: x * n).trace(f32(n))  # noqa: B023
+    assert warned(make) == []
+
+
+def test_defaults_are_captures_and_named():
+    [warning] = warned(lambda: [calco.jit(lambda x, s=s, *, t=2: x * s).trace(f32(1)) for s in map(float, range(9))])
+    assert warning.values[-1] == "s=8.0"
+
+
 def test_functions_that_capture_objects_are_not_counted():
     def make():
         for _ in range(12):

@@ -166,7 +166,7 @@ def _general_fix(cause: Cause, values: tuple[str, ...]) -> str:
 # --- functions made anew ------------------------------------------------------------------------
 
 class _Family:
-    """Functions made from one piece of code whose captures differ in numbers and arrays alone."""
+    """Functions made from one piece of code, called with one signature, that captured other numbers and arrays."""
     __slots__ = ("codes", "made", "captures", "values")
 
     def __init__(self, codes: list):
@@ -210,8 +210,10 @@ def _function_key(function, codes: list, captures: dict[str, str], depth: int) -
         except ValueError:  # the cell is still empty
             raise _Unknown from None
         parts.append("itself" if value is function else _value_key(name, value, codes, captures, depth))
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-    parts += [_value_key(f"default {i}", v, codes, captures, depth) for i, v in enumerate(defaults)]
+    defaults = function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults):code.co_argcount]
+    for name, value in (*zip(names, defaults), *(function.__kwdefaults__ or {}).items()):
+        parts.append((name, _value_key(name, value, codes, captures, depth)))
     return tuple(parts)
 
 
@@ -248,7 +250,7 @@ def _first_trace(this, signature: tuple) -> tuple[Cause | None, RetraceWarning |
     with _families_lock:
         if len(_families) >= _FAMILIES:
             _families.clear()
-        family = _families.setdefault(key, _Family(codes))
+        family = _families.setdefault((key, signature), _Family(codes))
         family.made += 1
         changed = [k for k in captures if family.captures.get(k) != captures[k]]
         before, family.captures = family.captures, captures
