@@ -411,8 +411,13 @@ def generate(guards: Guards) -> dict:
     known = {c.index: c for c in guards.contents if c.always}
     texts: dict[int, str] = {}
     checks: list[tuple[str, int]] = []  # a line, or a condition with the number of its guard
+    fixed: list[str] = []  # parts of the function that cannot change: its cells, what it is bound to
     for node in sorted(needed):
         text = _expression(texts, node, fetches[node], scope)
+        if fetches[node][0] == 0 and fetches[node][1] in ("cell", "self"):
+            part = text.removesuffix(".cell_contents")
+            fixed.append(f"h{node} = {part}")
+            text = text.replace(part, f"h{node}", 1)
         if uses[node] > 1 and fetches[node][1] != "function":
             checks.append((f"v{node} = {text}", -1))
             text = f"v{node}"
@@ -425,25 +430,28 @@ def generate(guards: Guards) -> dict:
             checks.append((f"c{i}()", i))
     if guards._by_turns:
         checks.append(("turn()", guards._by_turns[0].index))
-    exec(compile(_source(checks), _FILE, "exec"), scope)
+    exec(compile(_source(fixed, checks), _FILE, "exec"), scope)
     return scope
 
 
-def _source(checks) -> str:
+def _source(fixed, checks) -> str:
     def body(indent: str, failed: str) -> str:
         lines = [indent + (text if i < 0 else f"if {text}: return {failed.format(i=i)}") for text, i in checks]
         return "\n".join(lines or [f"{indent}pass"])
+
+    def parts(indent: str) -> str:
+        return "".join([f"{indent}{line}\n" for line in fixed])
 
     errors = "(LookupError, AttributeError, TypeError, ValueError)"
     return f"""\
 def holds(function):
     try:
-{body("        ", "{i}")}
+{parts("        ")}{body("        ", "{i}")}
     except {errors}:
         return 0
     return -1
 def make(run, slow, function):
-    def guarded(args):
+{parts("    ")}    def guarded(args):
         try:
 {body("            ", "slow(args)")}
         except {errors}:
