@@ -137,6 +137,29 @@ def test_a_lambda_in_a_loop_is_traced_once():
     assert misses == 1
 
 
+COUNTED = 0
+
+
+def test_functions_that_count_in_a_global_share_a_trace(monkeypatch):
+    monkeypatch.setitem(globals(), "COUNTED", 0)
+
+    def base(x, p):
+        global COUNTED
+        COUNTED += 1
+        return x + p
+
+    class Model:
+        def base(self, x):
+            return base(x, 1)
+
+    model = Model()
+    for make in (lambda: lambda x: base(x, 1), lambda: functools.partial(base, p=1), lambda: model.base):
+        before = COUNTED
+        for _ in range(3):
+            assert calco.jit(make())(1.0) == 2
+        assert COUNTED == before + 1
+
+
 def test_a_function_jitted_again_after_a_captured_value_changed_takes_the_new_value(monkeypatch):
     def f(x):
         return x * GLOBAL_SCALE

@@ -201,7 +201,9 @@ class Walk:
             if kind == "module" or value is os.environ:
                 chains = [c for c in facts.chains if c.kind == "global" and c.root == name]
                 self._module((names, name), value, chains)
-            elif name in facts.stored_globals or (kind in MUTABLE and ("global", name) in facts.mutated):
+            elif name in facts.stored_globals:
+                continue  # functions of one code have it in common
+            elif kind in MUTABLE and ("global", name) in facts.mutated:
                 self._identify(self._fetch(-1, "global", (names, name)), value)
             else:
                 self._visit(-1, "global", (names, name), value, 1)
