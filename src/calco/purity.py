@@ -162,8 +162,8 @@ def check_pure(fun: Callable, *, static_argnums=None, static_argnames=None,
     if not isinstance(this, Jit):
         this = jit(fun, static_argnums=static_argnums, static_argnames=static_argnames)._jit
     elif static_argnums is not None or static_argnames is not None:
-        raise ValueError(f"check_pure: {function_name(fun)} is jitted, and its static arguments were given to jit; leave "
-                         "static_argnums and static_argnames out")
+        raise ValueError(f"check_pure: {function_name(fun)} is jitted, and its static arguments were given to jit; "
+                         "leave static_argnums and static_argnames out")
 
     @functools.wraps(fun)
     def checked(*args, **kwargs) -> PurityReport:
@@ -268,7 +268,8 @@ class _Comparison:
             if x.aval is not y.aval or not _same_array(x.val, y.val):
                 self._add("literal", x.val, y.val, *at)
         elif isinstance(x, Literal) or isinstance(y, Literal):
-            self._add(kind, *[f"literal {v.val}" if isinstance(v, Literal) else f"a {v.aval.short}" for v in (x, y)], *at)
+            texts = [f"literal {v.val}" if isinstance(v, Literal) else f"a {v.aval.short}" for v in (x, y)]
+            self._add(kind, *texts, *at)
         elif numbers[0].get(id(x)) != numbers[1].get(id(y)):
             self._add(kind, f"value {numbers[0].get(id(x))}", f"value {numbers[1].get(id(y))}", *at)
 

@@ -1,6 +1,7 @@
 """Why a function was traced again: each kind of cause, the nearest signature, the warnings, `no_retrace`, the log."""
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import threading
@@ -115,7 +116,7 @@ def test_options():
 
 def test_a_custom_node_with_other_static_fields():
     @functools.partial(calco.tree_util.register_dataclass, data_fields=["w"], meta_fields=["act"])
-    @__import__("dataclasses").dataclass
+    @dataclasses.dataclass
     class Layer:
         w: object
         act: str
@@ -259,8 +260,6 @@ def test_partials_made_anew():
 
 
 def test_a_new_function_object_is_the_cause_of_its_first_trace():
-    made = [calco.jit(lambda x: x * scale) for scale in (2.0, 3.0) for _ in "a"]
-
     def make(scale):
         return calco.jit(lambda x: x * scale)
     made = [make(2.0), make(3.0)]

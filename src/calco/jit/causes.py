@@ -95,7 +95,7 @@ def type_text(aval: ShapedArray) -> str:
 
 class Signature:
     """A signature taken apart, when somebody asks."""
-    __slots__ = ("key", "options", "treedef", "avals", "statics", "_places")
+    __slots__ = ("_places", "avals", "key", "options", "statics", "treedef")
 
     def __init__(self, key: tuple):
         self.key, self.options, self.treedef = key, key[0], key[1]
@@ -224,7 +224,7 @@ def _of_trees(arguments: Arguments, old: Signature, new: Signature) -> list[Caus
         if how_old is None or how_new is None:
             if (tree_old or tree_new) is None:
                 continue  # a static value: told among those
-            texts = [_ABSENT if how is None else _kind(tree) for how, tree in ((how_old, tree_old), (how_new, tree_new))]
+            texts = [_ABSENT if tree is None else _kind(tree) for tree in (tree_old, tree_new)]
             found.append(Cause("tree structure", name, *texts, f"pass `{name}` each time, or leave it out each time"))
         elif how_old != how_new:
             found.append(Cause("keyword against positional", name, how_old, how_new,
@@ -249,8 +249,8 @@ def _between(path: str, old, new) -> list[Cause]:
                                f"{'length' if issubclass(old.type, (list, tuple)) else 'keys'} each time"))
         elif a != b:
             found += _between(path + step, a, b)
-    return found or [Cause("tree structure", path, _kind(old), _kind(new), f"the static fields of `{path}` differ: keep "
-                           "them the same, or make them children")]
+    return found or [Cause("tree structure", path, _kind(old), _kind(new), f"the static fields of `{path}` differ: "
+                           "keep them the same, or make them children")]
 
 
 def _children(treedef) -> dict[str, object]:

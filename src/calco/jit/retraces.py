@@ -76,7 +76,7 @@ class _Entry:
     `known` are causes that the signature does not show: captured values that changed. `temporary` says that the
     program holds a value of an enclosing trace, and serves that trace alone.
     """
-    __slots__ = ("signature", "known", "temporary", "first_of", "causes")
+    __slots__ = ("causes", "first_of", "known", "signature", "temporary")
 
     def __init__(self, signature: Signature, known: tuple[Cause, ...], temporary: bool, first_of: Cause | None):
         self.signature, self.known, self.temporary = signature, known, temporary
@@ -85,7 +85,7 @@ class _Entry:
 
 class History:
     """The traces of one jitted function, and how often each reason came up."""
-    __slots__ = ("function", "arguments", "entries", "counted", "lock", "_told", "_values")
+    __slots__ = ("_told", "_values", "arguments", "counted", "entries", "function", "lock")
 
     def __init__(self, function: str, arguments):
         self.function, self.arguments = function, arguments
@@ -167,7 +167,7 @@ def _general_fix(cause: Cause, values: tuple[str, ...]) -> str:
 
 class _Family:
     """Functions made from one piece of code, called with one signature, that captured other numbers and arrays."""
-    __slots__ = ("codes", "made", "captures", "values")
+    __slots__ = ("captures", "codes", "made", "values")
 
     def __init__(self, codes: list):
         self.codes, self.made = codes, 0  # the codes are kept, so that their ids stay their own

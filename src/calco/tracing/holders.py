@@ -66,7 +66,7 @@ class _Step:
     cell : int or None
         Of the closure of a function: which cell.
     """
-    __slots__ = ("obj", "suffix", "start", "key", "cell")
+    __slots__ = ("cell", "key", "obj", "start", "suffix")
 
     def __init__(self, obj, suffix: str, before: _Step | None, start: int = 0):
         self.obj, self.suffix = obj, suffix
@@ -177,7 +177,7 @@ class Holders:
             return _Step(holder, f" (a key){step.text}", step)
         name = dict.get(holder, "__name__")
         module = sys.modules.get(name) if type(name) is str else None
-        if module is not None and _fields_of(module) is holder or dict.__contains__(holder, "__builtins__"):
+        if (module is not None and _fields_of(module) is holder) or dict.__contains__(holder, "__builtins__"):
             internal = type(name) is str and name.partition(".")[0] == _PACKAGE
             return None if internal else f"global {key}{step.text}"
         found = _Step(holder, step.text, step)

@@ -57,8 +57,8 @@ class LeakedTracerError(JAXTypeError):
 
 
 def _message(function: str, holders: tuple[Holder, ...], more: int) -> str:
-    lines = [f"The trace of `{function}` has ended, and {holders[0].path} still holds a value of it, which means nothing "
-             "outside."]
+    lines = [f"The trace of `{function}` has ended, and {holders[0].path} still holds a value of it, which means "
+             "nothing outside."]
     for holder in holders:
         lines.append(f"  {holder.path}: {holder.type}{holder.computed}")
         if holder.stored is not None:
@@ -114,10 +114,14 @@ def check_ended(trace, function) -> None:
 
     The caller has deleted its own tracers. Inside another trace that one sees what is held.
     """
-    if sys.getrefcount(trace) <= _ENDED or state.trace is not eager_trace() or options.thread.current.check_leaks == "off":
+    if sys.getrefcount(trace) <= _ENDED or state.trace is not eager_trace():
+        return
+    if options.thread.current.check_leaks == "off":
         return
     gc.collect(0)
-    suspects = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer)]
+    if sys.getrefcount(trace) <= _ENDED:
+        return
+    suspects = [x for x in gc.get_referrers(trace) if issubclass(type(x), Tracer)]
     if suspects:
         debug = getattr(trace, "debug", None)
         name = debug.name if debug is not None else getattr(function, "__name__", "the function")

@@ -57,7 +57,7 @@ def _roots(function):
             yield "", "self", f.__self__, 0
             f = f.__func__
         if type(f) is not types.FunctionType:
-            if hasattr(type(f), "__call__") and _fields(f):
+            if callable(f) and _fields(f):
                 yield "", "self", f, 0
                 pending.append(type(f).__call__)
             continue

@@ -74,9 +74,9 @@ def _codes_of(function):
             yield function.__code__
             function = function.__dict__.get("__wrapped__")
         else:
-            function = getattr(type(function), "__call__", None)
-            if type(function) is not types.FunctionType:
+            if not callable(function) or type(type(function).__call__) is not types.FunctionType:
                 return
+            function = type(function).__call__
 
 
 def _place(file: str, node, parents) -> Place:
