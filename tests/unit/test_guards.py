@@ -102,7 +102,8 @@ def test_what_is_found_and_how_it_is_named():
         "closure layers[0].b", "closure layers[0].kind", "closure layers[0].name", "closure layers[0].w",
         "closure layers[1].b", "closure layers[1].kind", "closure layers[1].name", "closure layers[1].w",
         "closure table['a']['b'][0] of callee", "closure table['a']['b'][1] of callee",
-        "default k of callee", "default q of callee", "len(closure layers)"]
+        "default k of callee", "default q of callee", "len(closure layers)",
+        "len(closure table['a']['b']) of callee"]
 
 
 def test_partials_methods_and_wrappers():

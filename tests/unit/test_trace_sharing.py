@@ -101,6 +101,8 @@ MAKERS = {
     "an object": (lambda g: Holder(g), [jnp.sin, jnp.cos, grad(jnp.sin)]),
     "a method": (lambda g: Holder(g).method, [jnp.sin, jnp.cos, grad(jnp.sin), grad(grad(jnp.sin))]),
     "a class": (lambda cls: lambda x: cls.best(x), [Sine, Cosine]),
+    "a tuple of pairs": (lambda pairs: lambda x: sum(x * k for _, k in pairs),
+                         [(("a", 1.0),), (("a", 1.0), ("b", 2.0))]),
     "a name": (lambda name: lambda x: getattr(jnp, name)(x), ["sin", "cos"]),
     "a dict of functions": (lambda d: lambda x: d["f"](x), [{"f": jnp.sin}, {"f": jnp.cos}]),
     "a dict as a pytree": (lambda d: lambda x: sum(calco.tree.leaves(d)) * x, [{"a": 1.0}, {"a": 2.0}, {"b": 5.0}]),

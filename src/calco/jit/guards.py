@@ -303,8 +303,7 @@ class Walk:
             else:
                 self.guards.append((node, "list", value.copy()))
             return
-        if not isinstance(value, tuple):
-            self.guards.append((self._fetch(node, "length", None), "value", len(value)))
+        self.guards.append((self._fetch(node, "length", None), "value", len(value)))
         if len(value) > _LIMIT_ITEMS:
             self.unguarded.append(node)
             return
@@ -362,8 +361,8 @@ class Walk:
         self.unguarded.append(node)
 
     def _class(self, node: int, value: type, depth: int) -> None:
+        self._identify(node, value)  # its methods are looked up in this very class
         if is_library_type(value):
-            self._identify(node, value)
             self.guards.append((node, "function", value))
         else:
             self._objects.append([node, value, depth, -1])
@@ -377,7 +376,7 @@ class Walk:
     def _attributes_of(self, node: int, value, depth: int, known: int) -> int:
         """Visit the attributes of an object or class whose names were learnt after `known` of them; how many are."""
         own: dict | tuple = ()
-        cls = value if isinstance(value, type) else type(value)
+        cls = value if issubclass(type(value), type) else type(value)
         version, hidden, members = self._members.get(cls, (-1, frozenset(), ()))
         if version != len(self._order):
             version, hidden, members = self._members[cls] = self._members_of(cls)
