@@ -108,8 +108,8 @@ class Guards:
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
-    __slots__ = ("__weakref__", "_by_turns", "_changed", "_calls", "_scope", "_told", "_turn", "captures", "contents",
-                 "expected", "kinds", "nodes", "unreached", "walk")
+    __slots__ = ("__weakref__", "_by_turns", "_calls", "_changed", "_scope", "_told", "_turn", "captures",
+                 "contents", "expected", "kinds", "nodes", "unreached", "walk")
 
     def __init__(self, walk: Walk, captures):
         self.walk = walk

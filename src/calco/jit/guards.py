@@ -484,7 +484,8 @@ _PATHS = {
     "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}", "default": "default {a}",
     "keyword default": "default {a}", "attribute": "{at}.{a}", "own": "{at}.{a}", "item": "{at}[{r}]",
     "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()", "context or none": "{at}.get()",
-    "environment": "os.environ[{r}]", "partial argument": "argument {a}", "partial keyword": "{a}", "function of partial": "{at}", "self": "self", "self of call": "self",
+    "environment": "os.environ[{r}]", "partial argument": "argument {a}", "partial keyword": "{a}",
+    "function of partial": "{at}", "self": "self", "self of call": "self",
     "function of method": "{at}", "wrapped": "{at}", "code": "the code", "method": "{a}", "wrapped method": "{a}",
     "getter": "{a}", "cached getter": "{a}",
 }
