@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 from measure import side_by_side
-from programs import chain, mlp, mlp_params, transformer, transformer_params
 
 import calco
 import calco.numpy as jnp
+from programs import chain, mlp, mlp_params, transformer, transformer_params
 
 
 def traced(function, args, setting: str):

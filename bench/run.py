@@ -38,14 +38,16 @@ def report(name: str, pair: Pair, *, faster: float | None = None, at_most: float
     """Add a row. `faster`: calco must be so many times faster; `at_most`: its time over JAX's."""
     times = 1 / pair.ratio
     met = times >= faster if faster is not None else pair.ratio <= at_most
-    ROWS.append(dict(name=name, calco_us=pair.ours * 1e6, jax_us=pair.theirs * 1e6, ratio=pair.ratio, times_faster=times,
-                     target=f"{faster:g} x faster" if faster is not None else f"{at_most:g} of JAX", met=bool(met),
+    ROWS.append(dict(name=name, calco_us=pair.ours * 1e6, jax_us=pair.theirs * 1e6, ratio=pair.ratio,
+                     times_faster=times, met=bool(met),
+                     target=f"{faster:g} x faster" if faster is not None else f"{at_most:g} of JAX",
                      calco_us_per_equation=pair.ours * 1e6 / equations if equations else None))
 
 
 def fresh(ours, theirs, args):
     """Both traces of a function not seen before: JAX remembers the jaxpr of a function object."""
-    return (lambda: calco.make_jaxpr(lambda *a: ours(*a))(*args)), (lambda: jax.make_jaxpr(lambda *a: theirs(*a))(*args))
+    return (lambda: calco.make_jaxpr(lambda *a: ours(*a))(*args),
+            lambda: jax.make_jaxpr(lambda *a: theirs(*a))(*args))
 
 
 def tracing() -> None:
@@ -103,7 +105,8 @@ def calls() -> None:
     ours, theirs = calco.jit(lambda a, b: a * b + a), jax.jit(lambda a, b: a * b + a)
     many = dict(rounds=15, repeat=(2000, 2000))
     report("call: 2 arrays", side_by_side(lambda: ours(cx, cy), lambda: theirs(jx, jy), **many), at_most=1.05)
-    report("call: array and Python scalar", side_by_side(lambda: ours(cx, 3.0), lambda: theirs(jx, 3.0), **many), at_most=0.65)
+    report("call: array and Python scalar", side_by_side(lambda: ours(cx, 3.0), lambda: theirs(jx, 3.0), **many),
+           at_most=0.65)
     report("call: NumPy arguments", side_by_side(lambda: ours(x, y), lambda: theirs(x, y), **many), at_most=1.2)
 
     def tree(leaf):
@@ -152,8 +155,9 @@ def show() -> None:
         table.add_column(column, justify="left" if column == "what" else "right")
     for row in ROWS:
         number = lambda v, f: "" if v is None else format(v, f)  # noqa: E731
-        table.add_row(row["name"], number(row["calco_us"], ",.1f"), number(row["jax_us"], ",.1f"), f"{row['ratio']:.2f}",
-                      number(row["times_faster"], ".1f"), row["target"], "yes" if row["met"] else "NO")
+        table.add_row(row["name"], number(row["calco_us"], ",.1f"), number(row["jax_us"], ",.1f"),
+                      f"{row['ratio']:.2f}", number(row["times_faster"], ".1f"), row["target"],
+                      "yes" if row["met"] else "NO")
     Console(width=None if sys.stdout.isatty() else 150).print(table)
 
 

@@ -1,4 +1,5 @@
 """Each test starts without what functions of the same code have left each other: traces, and counts of them."""
+import hypothesis
 import pytest
 
 from calco.jit import retraces, stale
@@ -8,3 +9,10 @@ from calco.jit import retraces, stale
 def no_shared_traces():
     stale.clear_shared()
     retraces._families.clear()
+
+
+# The same examples in every run: a run fails for what was changed, not by chance. Give --hypothesis-profile=random
+# (and a --hypothesis-seed) to look for more.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("random", deadline=None)
+hypothesis.settings.load_profile("same")

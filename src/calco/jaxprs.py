@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from calco import lax
 from calco.control import cond_p, jit_p
 from calco.core import Primitive
-from calco.ir import ClosedJaxpr, check_jaxpr
+from calco.ir import ClosedJaxpr, check_jaxpr, rewrite
 from calco.ir import evaluate as _evaluate
 from calco.ir import parse_jaxpr as _parse
-from calco.ir import rewrite
 from calco.ops import arithmetic, gather, indices
 from calco.ops.conversion import copy_p
 from calco.ops.families import add_any_p

@@ -12,5 +12,5 @@ from calco.tree_util import tree_structure as structure
 from calco.tree_util import tree_transpose as transpose
 from calco.tree_util import tree_unflatten as unflatten
 
-__all__ = ["all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path", "reduce",
-           "structure", "transpose", "unflatten"]
+__all__ = ["all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path",
+           "reduce", "structure", "transpose", "unflatten"]

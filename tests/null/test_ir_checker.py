@@ -1,6 +1,9 @@
 """What `check_jaxpr` refuses, and how it says so. Each condition is broken once."""
 import numpy as np
 import pytest
+
+from calco.avals import ShapedArray, shaped
+from calco.ir import ClosedJaxpr, Eqn, Jaxpr, JaxprTypeError, Literal, Var, check_jaxpr
 from tests.null.ir_samples import (
     Build,
     add_p,
@@ -15,9 +18,6 @@ from tests.null.ir_samples import (
     sin_p,
     sine_chain,
 )
-
-from calco.avals import ShapedArray, shaped
-from calco.ir import ClosedJaxpr, Eqn, Jaxpr, JaxprTypeError, Literal, Var, check_jaxpr
 
 
 def good() -> ClosedJaxpr:

@@ -1,6 +1,10 @@
 """Text -> program -> the same text, and what is said of text that is no program."""
 import numpy as np
 import pytest
+
+from calco.avals import ShapedArray, shaped
+from calco.ir import ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr
+from calco.ir.parser import Opaque
 from tests.null.ir_samples import (
     NAMES,
     PRIMITIVES,
@@ -23,10 +27,6 @@ from tests.null.ir_samples import (
     sine_chain,
     tell_p,
 )
-
-from calco.avals import ShapedArray, shaped
-from calco.ir import ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr
-from calco.ir.parser import Opaque
 
 
 def parse(text, consts=(), names=NAMES):

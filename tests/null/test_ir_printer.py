@@ -1,6 +1,11 @@
 """The printed form, golden texts beside the programs."""
 import numpy as np
 import pytest
+
+from calco.avals import ShapedArray
+from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Var
+from calco.ir.layout import SPACE, Group, Nest, Note, render
+from calco.ir.printer import letters
 from tests.null.ir_samples import (
     Build,
     Mode,
@@ -20,11 +25,6 @@ from tests.null.ir_samples import (
     sin_p,
     sine_chain,
 )
-
-from calco.avals import ShapedArray
-from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Var
-from calco.ir.layout import SPACE, Group, Nest, Note, render
-from calco.ir.printer import letters
 
 
 def test_one_equation_stands_on_one_line():

@@ -2,6 +2,22 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from calco.ir import (
+    ClosedJaxpr,
+    DebugInfo,
+    check_jaxpr,
+    constants_to_inputs,
+    dce,
+    evaluate_reference,
+    inline_calls,
+    inputs_to_constants,
+    parse_jaxpr,
+    split,
+    subjaxprs,
+    substitute,
+)
+from calco.ir.rewrite import with_new_variables
 from tests.null.ir_samples import (
     NAMES,
     PRIMITIVES,
@@ -21,22 +37,6 @@ from tests.null.ir_samples import (
     sub_p,
     sum_p,
 )
-
-from calco.ir import (
-    ClosedJaxpr,
-    DebugInfo,
-    check_jaxpr,
-    constants_to_inputs,
-    dce,
-    evaluate_reference,
-    inline_calls,
-    inputs_to_constants,
-    parse_jaxpr,
-    split,
-    subjaxprs,
-    substitute,
-)
-from calco.ir.rewrite import with_new_variables
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-99, 99), st.floats(allow_nan=False), st.text(max_size=5),

@@ -1,21 +1,6 @@
 """The passes: what they give, and that what they are given stays as it was."""
 import numpy as np
 import pytest
-from tests.null.ir_samples import (
-    Build,
-    OracleTrace,
-    add_p,
-    cond_p,
-    double,
-    halves_p,
-    jit_p,
-    literal,
-    mul_p,
-    show_p,
-    sin_p,
-    sine_chain,
-    sub_p,
-)
 
 from calco.core import interpreting
 from calco.ir import (
@@ -34,6 +19,21 @@ from calco.ir import (
     summary,
 )
 from calco.ir.rewrite import with_new_variables
+from tests.null.ir_samples import (
+    Build,
+    OracleTrace,
+    add_p,
+    cond_p,
+    double,
+    halves_p,
+    jit_p,
+    literal,
+    mul_p,
+    show_p,
+    sin_p,
+    sine_chain,
+    sub_p,
+)
 
 ONES = np.ones(3, np.float32)
 

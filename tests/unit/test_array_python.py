@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from tests.unit.test_engine_process import needs_jax, run_python
 
 from calco.avals import dtypes, shaped
 from calco.engine import DeviceArray, device_put, put
+from tests.unit.test_engine_process import needs_jax, run_python
 
 NAMES = sorted(set(dtypes._BY_NAME))
 

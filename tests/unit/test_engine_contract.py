@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from tests.unit.test_engine_process import SOURCE, needs_jax, run_python
 
 from calco.avals import dtypes, shaped
 from calco.engine import shim
 from calco.engine.client import backend, compile_options
 from calco.engine.shim import JaxlibError
+from tests.unit.test_engine_process import SOURCE, needs_jax, run_python
 
 F4 = shaped((4,), dtypes.float32)
 ADD = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {

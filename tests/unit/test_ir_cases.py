@@ -5,13 +5,13 @@ import warnings
 
 import numpy as np
 import pytest
-from tests.cases import CASES
 
 import calco.ops
 from calco.avals import ShapedArray, dtypes, options
 from calco.core import Primitive
 from calco.ir import check_jaxpr, evaluate_reference, parse_jaxpr
 from calco.tracing import stage
+from tests.cases import CASES
 
 MODULES = [importlib.import_module(f"calco.ops.{m.name}") for m in pkgutil.iter_modules(calco.ops.__path__)]
 FOUND = [value for module in MODULES for value in vars(module).values()]

@@ -1,10 +1,10 @@
 """The printed form against JAX's own: JAX's programs, rebuilt out of our types, must print as JAX prints them."""
 import numpy as np
 import pytest
-from tests.null.ir_samples import primitive
 
 from calco import ir
 from calco.avals import ShapedArray
+from tests.null.ir_samples import primitive
 
 jax = pytest.importorskip("jax", reason="its printed jaxprs are what is compared with")
 import jax.numpy as jnp  # noqa: E402  (it may not be there)

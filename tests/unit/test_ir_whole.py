@@ -1,11 +1,11 @@
 """A program written as text, with the real primitives: parsed, checked, rewritten, and run on the engine."""
 import numpy as np
-from tests.unit.test_ir_cases import NAMES, PRIMITIVES
 
 import calco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
 from calco.control.call import jit_p
 from calco.control.cond import cond_p
 from calco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split, summary
+from tests.unit.test_ir_cases import NAMES, PRIMITIVES
 
 TEXT = """\
 let f = { lambda ; a:f32[2,3] b:f32[2,3]. let

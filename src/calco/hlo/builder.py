@@ -215,7 +215,8 @@ class Module:
                      arg_attrs: list[str] | None = None) -> None:
         """Write the function whose body is `block`; `arg_attrs` are attribute dictionaries or ''."""
         attrs = arg_attrs or [""] * len(block.args)
-        args = ", ".join(f"{a.name}: {a.aval.mlir}{' ' + extra if extra else ''}" for a, extra in zip(block.args, attrs))
+        args = ", ".join(f"{a.name}: {a.aval.mlir}{' ' + extra if extra else ''}"
+                         for a, extra in zip(block.args, attrs))
         types = ", ".join(v.aval.mlir for v in results)
         body = "".join(f"    {line}\n" for line in block.lines)
         tail = f" {', '.join(v.name for v in results)} : {types}" if results else ""

@@ -27,6 +27,7 @@ _ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 _INLINE_EQUATIONS = 10
 # Letters that would read as numbers.
 _NOT_LETTERS = {"nan", "inf", "nanj", "infj"}
+_NOT_ARGUMENTS = _NOT_LETTERS | {"True", "False", "None", "let", "in", "lambda"}
 
 
 def letters() -> Iterator[str]:
@@ -174,7 +175,7 @@ class Writer:
             return
         for var, path in zip(jaxpr.invars, jaxpr.debug.arg_names):
             word = re.sub(r"\[['\"]?", ".", path or "").replace("']", "").replace('"]', "").replace("]", "")
-            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_LETTERS:
+            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_ARGUMENTS:
                 scope.names[id(var)] = word
                 self.taken.add(word)
 

@@ -1,5 +1,15 @@
 """Signature, cache, lowering walk, stages, driver; eager evaluation."""
-from calco.jit.api import block_until_ready, checking_leaks, clear_caches, config, disable_jit, enable_x64, eval_shape, make_jaxpr, typeof
+from calco.jit.api import (
+    block_until_ready,
+    checking_leaks,
+    clear_caches,
+    config,
+    disable_jit,
+    enable_x64,
+    eval_shape,
+    make_jaxpr,
+    typeof,
+)
 from calco.jit.causes import Cause
 from calco.jit.driver import CacheInfo, jit, last_traces
 from calco.jit.records import CapturedArray, Printed, TraceRecord

@@ -70,7 +70,8 @@ class CacheInfo(NamedTuple):
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled."""
     __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
-                 "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks", "_lock",
+                 "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks",
+                 "_lock",
                  "misses", "__weakref__")
 
     def __init__(self, function: Callable, arguments: Arguments, *, keep_unused: bool, inline: bool, on_stale: str,

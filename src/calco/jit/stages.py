@@ -24,7 +24,6 @@ from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_a
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import user_frame
 
-
 watchers: list[Callable] = []  # told of each `Compiled`; for rooms that nothing here may import
 
 

@@ -188,7 +188,7 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
 
 
 def number(name: str, x, aval: ShapedArray) -> Literal:
-    """The Python number `x` as a literal of the dtype and weakness of `aval`, where no information is lost by its kind."""
+    """The Python number `x` as a literal of the type of `aval`, where no information is lost by its kind."""
     dtype = aval.dtype
     accepted = {bool: "b", int: "iufc", float: "fc", complex: "c"}[type(x)]
     if dtypes.kind(dtype) not in accepted:

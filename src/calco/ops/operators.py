@@ -1,7 +1,6 @@
 """The arithmetic operators of arrays, and the promoting functions they stand for (NumPy's names)."""
 from __future__ import annotations
 
-
 import numpy as np
 
 from calco.avals import dtypes
@@ -54,7 +53,8 @@ greater_equal = promoting_binary("greater_equal", comparison.ge_p, on_complex=_l
 bitwise_and = promoting_binary("bitwise_and", bitwise.and_p, doc="Elementwise ``x & y`` of integers or bools.")
 bitwise_or = promoting_binary("bitwise_or", bitwise.or_p, doc="Elementwise ``x | y`` of integers or bools.")
 bitwise_xor = promoting_binary("bitwise_xor", bitwise.xor_p, doc="Elementwise ``x ^ y`` of integers or bools.")
-left_shift = promoting_binary("left_shift", bitwise.shift_left_p, numeric=True, doc="Elementwise ``x << y`` of integers.")
+left_shift = promoting_binary("left_shift", bitwise.shift_left_p, numeric=True,
+                              doc="Elementwise ``x << y`` of integers.")
 negative = promoting_unary("negative", arithmetic.neg_p, doc="Elementwise ``-x``.")
 bitwise_not = promoting_unary("bitwise_not", bitwise.not_p, doc="Elementwise ``~x`` of integers or bools.")
 _absolute = promoting_unary("absolute", arithmetic.abs_p)

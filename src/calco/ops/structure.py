@@ -205,7 +205,8 @@ def transpose(operand, permutation):
     (3, 2)
     """
     permutation = tuple(map(int, permutation))
-    if permutation == tuple(range(len(permutation))) and isinstance(operand, Array) and operand.ndim == len(permutation):
+    identity = permutation == tuple(range(len(permutation)))
+    if identity and isinstance(operand, Array) and operand.ndim == len(permutation):
         return operand
     return transpose_p.bind(operand, permutation=permutation)
 

@@ -211,7 +211,7 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
     Returns
     -------
     callable
-        With the attributes `slow`, `fast`, `scalars`, `ready`, `primitive`, `inexact` that `reflected` and `operator` use.
+        With the attributes `slow`, `fast`, `scalars`, `ready`, `primitive`, `inexact`, for `reflected` and `operator`.
     """
     fast: dict = {}
     scalars: dict = {}

@@ -18,7 +18,8 @@ from calco.tracing.staging import (
     unmasked,
 )
 
-__all__ = ["Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans", "composite", "enclosing", "interpret", "is_internal",
-           "numpy_literal", "place_of", "places",
-           "python_literal", "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unmasked",
-           "user_frame"]
+__all__ = [
+    "Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans",
+    "composite", "enclosing", "interpret", "is_internal", "numpy_literal", "place_of", "places", "python_literal",
+    "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unmasked",
+    "user_frame"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -40,7 +40,8 @@ class Program:
     result : int
         The slot of the only result, or -1.
     """
-    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "result", "single", "rules", "name", "executable", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "result", "single", "rules", "name", "executable",
+                 "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
@@ -230,7 +231,7 @@ def record_program(name: str, function: Callable, avals) -> Program:
     return Program(staged.jaxpr, staged.consts)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(source: str):
     """The code of a wrapper: many functions have one signature."""
     return compile(source, __file__, "exec")

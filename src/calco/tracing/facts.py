@@ -68,7 +68,8 @@ class Decision(NamedTuple):
     Attributes
     ----------
     construct : str
-        ``if``, ``while``, ``for``, ``assert``, ``and``/``or``, ``conditional expression``, ``comprehension``, ``match``.
+        ``if``, ``while``, ``for``, ``assert``, ``and``, ``or``, ``conditional expression``, ``comprehension`` or
+        ``match``.
     condition : str
         The source text of the condition, or of the iterable of a loop.
     outcome : str

@@ -23,8 +23,8 @@ def _classify(filename: str) -> bool:
     return internal
 
 
-_LIBRARY = tuple(os.path.realpath(p) + os.sep for p in {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
-                                                       sysconfig.get_paths()["platlib"]})
+_PATHS = sysconfig.get_paths()
+_LIBRARY = tuple(os.path.realpath(_PATHS[p]) + os.sep for p in ("stdlib", "purelib", "platlib"))
 _library_files: dict[str, bool] = {}
 
 

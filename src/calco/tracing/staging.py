@@ -76,7 +76,8 @@ class StagingTrace(Trace):
         A source place to give to equations instead of the line that is running.
     selected : list of SelectedBranch
     """
-    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_aliases", "_jaxpr")
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_aliases",
+                 "_jaxpr")
 
     def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)

@@ -3,5 +3,5 @@ from calco.transforms.api import grad, jvp, linear_transpose, linearize, value_a
 from calco.transforms.derivatives import hessian, jacfwd, jacobian, jacrev
 from calco.transforms.mapping import vmap
 
-__all__ = ["grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp",
-           "vmap"]
+__all__ = ["grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad",
+           "vjp", "vmap"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-
 from calco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from calco.core import Zero
 from calco.ir import DebugInfo
@@ -129,7 +128,8 @@ class _Pullback:
     """The function that `vjp` returns, less its residuals (those are bound by `trees.Partial`)."""
 
     def __init__(self, at: Linearized, in_tree, out_tree, in_avals):
-        self.at, self.in_tree, self.out_tree, self.in_avals = at._replace(consts=[], outs=[]), in_tree, out_tree, in_avals
+        self.at = at._replace(consts=[], outs=[])
+        self.in_tree, self.out_tree, self.in_avals = in_tree, out_tree, in_avals
 
     def __call__(self, residuals, cotangents):
         cts, tree = trees.flatten(cotangents)
@@ -139,8 +139,9 @@ class _Pullback:
         for path, ct, aval in zip(trees.path_strings(tree), cts, self.at.out_avals):
             got, want = check_array("vjp function", f"cotangent{path}", ct), tangent_aval(aval)
             if got.dtype != want.dtype or got.shape != want.shape:
-                raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got {got.short}, "
-                                 f"but expected {want.short} because the corresponding output{path} had type {aval.short}")
+                raise ValueError(f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: got "
+                                 f"{got.short}, but expected {want.short} because the corresponding output{path} had "
+                                 f"type {aval.short}")
         cts = [ct for ct, on in zip(cts, self.at.nonzero) if on]
         at = self.at
         found = iter(backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts,

@@ -42,7 +42,8 @@ class JVPTrace(Trace):
     def __init__(self, parent: Trace, function: Callable, replays: bool = True):
         super().__init__(parent)
         self.replays = replays
-        self.known_as = errors.Origin(getattr(function, "__name__", None), (), None, getattr(function, "transform", None))
+        name, transform = getattr(function, "__name__", None), getattr(function, "transform", None)
+        self.known_as = errors.Origin(name, (), None, transform)
         found = []
         while parent is not None:
             if isinstance(parent, StagingTrace):

@@ -58,8 +58,8 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
     @functools.wraps(fun)
     def vmap_f(*args, **kwargs):
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ValueError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
-                             f"arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
+            raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding to the "
+                             f"positional arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
         leaves, in_tree = trees.flatten((args, kwargs))
         axes = trees.prefix_leaves(in_axes, in_tree.child(0), "vmap in_axes") + [0] * in_tree.child(1).num_leaves
         names = _leaf_names(fun, args, in_tree)

@@ -39,8 +39,8 @@ def unit(primitive: Primitive, avals: tuple, params: dict) -> Program | None:
             return None
         if len(_units) >= _LIMIT:
             _units.clear()
-        found = _units[key] = record_program(primitive.name, lambda *xs: as_list(primitive, primitive.bind(*xs, **params)),
-                                             avals)
+        found = _units[key] = record_program(
+            primitive.name, lambda *xs: as_list(primitive, primitive.bind(*xs, **params)), avals)
     return found
 
 
