@@ -29,8 +29,12 @@ class Branch:
         try:
             self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
         except Exception as error:
-            error.add_note(f"This was raised while tracing {role} of {construct}, {self.label}. All branches are "
-                           "traced whatever the predicate is, so it does not mean that this one was taken.")
+            note = (f"This was raised while tracing {role} of {construct}, {self.label}. All branches are "
+                    "traced whatever the predicate is, so it does not mean that this one was taken.")
+            if isinstance(error, RecursionError):
+                note += " A recursion through a branch has no end: use Python's `if` on what is known while tracing."
+            if note not in getattr(error, "__notes__", ()):  # a recursion comes by here once per level
+                error.add_note(note)
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
         self.out_tree = found[0]
