@@ -186,3 +186,15 @@ def test_64_bits():
         assert x.at[jnp.array([2**32 + 1])].set(9.0).tolist() == x.tolist()
         assert jnp.nonzero(x)[0].dtype == jnp.argsort(x).dtype == np.int64
         assert x[jnp.array(-2)].item() == 3.0 and x[jnp.array([1], "uint32")].tolist() == [1.0]
+
+
+def test_a_traced_mask_with_one_number_is_a_select():
+    x = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
+    for operation, expected in (("set", [[0, 1], [7, 7]]), ("add", [[0, 1], [9, 10]]), ("multiply", [[0, 1], [14, 21]])):
+        f = calco.jit(lambda v, op=operation: getattr(v.at[v > 1], op)(7))
+        np.testing.assert_array_equal(f(x), np.array(expected, np.float32))
+    rows = calco.jit(lambda v: v.at[v[:, 0] > 1].set(5))(x)
+    np.testing.assert_array_equal(rows, [[0, 1], [5, 5]])
+    assert calco.grad(lambda v: calco.jit(lambda u: u.at[u > 1].set(0).sum())(v))(x).tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(calco.errors.NonConcreteBooleanIndexError):
+        calco.jit(lambda v: v.at[v > 1].set(v[0]))(x)

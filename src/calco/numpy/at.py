@@ -6,11 +6,12 @@ import warnings
 import numpy as np
 
 from calco.avals import dtypes
+from calco.core import Tracer
 from calco.numpy import indexing
 from calco.numpy.creation import asarray
 from calco.numpy.indexing import as_data, elements, geometry, index_matrix, parse_mode, recording, window
 from calco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of
-from calco.ops import arithmetic, gather, scatter, shapes, slicing, structure
+from calco.ops import arithmetic, gather, operators, scatter, selection, shapes, slicing, structure
 from calco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from calco.ops.structure import aval_of
 from calco.tracing import composite
@@ -113,6 +114,8 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
     """``x.at[index].operation(values)``; `flags` are (indices_are_sorted, unique_indices)."""
     values = _values(values)
     aval, given = aval_of(x), aval_of(values)
+    if not given.shape and operation in _ELEMENTWISE and _is_traced_mask(index, aval.shape):
+        return _masked(x, values, index, operation=operation)
     plan, arrays = plan_of(aval.shape, index, wrap_negative)
     mode = _write_mode(mode)
     _check_sizes(plan)
@@ -129,6 +132,25 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
         return _set_at(x, values, np.array(w.start, np.int32), plan=plan._replace(items=items))
     plan, arrays = as_data(plan, arrays)
     return _write(x, values, *arrays, plan=plan, operation=operation, mode=mode, flags=flags)
+
+
+_ELEMENTWISE = {"set": lambda x, value: value, "add": operators.add, "subtract": operators.subtract,
+                "multiply": operators.multiply, "divide": operators.true_divide, "power": operators.power}
+
+
+def _is_traced_mask(index, shape) -> bool:
+    """Whether the index is one bool array of unknown value: where it holds is not known, but what is written is one
+    number, so that a select does it."""
+    return (isinstance(index, Tracer) and index.dtype == np.bool_ and index.ndim > 0
+            and index.shape == shape[:index.ndim] and index.owner.concrete(index) is None)
+
+
+@composite(static=("operation",))
+def _masked(x, value, mask, operation):
+    new = structure.convert_element_type(_ELEMENTWISE[operation](x, value), x.dtype)
+    if new.shape != x.shape:
+        new = structure.broadcast_in_dim(new, x.shape, ())
+    return selection.select_n(structure.broadcast_in_dim(mask, x.shape, tuple(range(mask.ndim))), x, new)
 
 
 def _no_sharding(out_sharding) -> None:
