@@ -167,9 +167,18 @@ class Block:
         return results
 
 
+_lists: dict[tuple, str] = {}  # the few lists of small integers that attributes are made of
+
+
 def integers(values) -> str:
     """``[1, 2]``"""
-    return f"[{', '.join(map(str, values))}]"
+    values = tuple(values)
+    found = _lists.get(values)
+    if found is None:
+        found = f"[{', '.join(map(str, values))}]"
+        if len(_lists) < 4096:
+            _lists[values] = found
+    return found
 
 
 def i64_array(values) -> str:

@@ -47,7 +47,7 @@ class Lowering(hlo.Module):
 
     def walk(self, block: hlo.Block, jaxpr: Jaxpr, operands: list[hlo.Value]) -> list[hlo.Value]:
         """Lower the equations of `jaxpr`, whose constvars and invars have the values `operands`."""
-        env: dict[int, hlo.Value] = {}
+        env: dict[int, hlo.Value] = {}  # by the id of a variable, or of a literal
         for var, value in zip([*jaxpr.constvars, *jaxpr.invars], operands, strict=True):
             env[id(var)] = value
 
@@ -57,9 +57,18 @@ class Lowering(hlo.Module):
             return env[id(atom)]
 
         outer = block.location
+        code, lasti = None, -1
+        block.location = ""
         for eqn in jaxpr.eqns:
-            block.location = self.location(eqn)
-            values = [block.constant(v.val, v.aval) if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
+            if eqn.code is not code or eqn.lasti != lasti:  # one line of a door function is many equations
+                code, lasti = eqn.code, eqn.lasti
+                block.location = self.location(eqn)
+            values = []
+            for v in eqn.invars:
+                value = env.get(id(v))
+                if value is None:
+                    value = env[id(v)] = block.constant(v.val, v.aval)
+                values.append(value)
             outvars = eqn.outvars
             primitive = eqn.primitive
             if primitive.multiple_results:
