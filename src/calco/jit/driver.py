@@ -103,7 +103,7 @@ class Jit:
         now = options.thread.current
         if now.disable_jit:
             return self.function(*args, **kwargs)
-        if not kwargs and state.trace.eager:
+        if not kwargs and args and args[0].__class__ in _SHORT and state.trace.eager:
             known = self.flat.get((now, *[x.aval if x.__class__ is DeviceArray else
                                           host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args]))
             if known is not None and self._still(known):
@@ -136,7 +136,12 @@ class Jit:
                       for x in args])
         self.flat[key] = compiled
         if ndarray not in classes:
-            run = compiled.short_way() if classes == {DeviceArray} else compiled.run
+            if classes == {DeviceArray}:
+                run = compiled.short_way()
+            elif len(args) == 2 and args[0].__class__ is DeviceArray:
+                run = compiled.short_way_with_number()
+            else:
+                run = compiled.run
             guards = self.guards.get(id(compiled.lowered.traced))
             self.fast[key] = self._guarded(key, run, guards) if guards else run
 

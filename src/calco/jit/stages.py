@@ -284,6 +284,31 @@ class Compiled:
 
         return short
 
+    def short_way_with_number(self):
+        """`run` for an array of ours and a Python number, in this order."""
+        if self.consts or not self.all_kept or not self.single or self.wrap is not DeviceArray:
+            return self.run
+        execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
+        new, aval = object.__new__, self.in_avals[1]
+        latest = (None, None)  # the number of the call before, and its buffer: most often it is the same object
+
+        def short(args):
+            nonlocal latest
+            x, number = args
+            known = latest
+            if known[0] is not number:
+                latest = known = number, put_scalar(number, aval).buffer
+            try:
+                buffers = execute([x.buffer, known[1]]).consume_with_handlers(handlers)
+            except JaxlibError:
+                return run(args)  # it says which argument was deleted
+            record.calls += 1
+            result = new(DeviceArray)
+            result.buffer, result.aval = buffers[0], out
+            return result
+
+        return short
+
     def _run_donating(self, leaves):
         self._check_donations(leaves)
         try:
