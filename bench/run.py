@@ -32,6 +32,9 @@ from calco.jit import stale
 from programs import chain, mlp, mlp_params, transformer, transformer_params
 
 ROWS: list[dict] = []
+# Calls of calco and of JAX in a round of the tracing rows: about as long for both, so that neither is the one that
+# starts with cold caches.
+EQUALLY_LONG = (15, 1)
 
 
 def report(name: str, pair: Pair, *, faster: float | None = None, at_most: float | None = None, equations: int = 0):
@@ -59,7 +62,7 @@ def tracing() -> None:
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
         count = len(calco.make_jaxpr(ours)(*args).eqns)
-        report(f"trace: {name}", side_by_side(*fresh(ours, theirs, args), repeat=(5, 1)), faster=20, equations=count)
+        report(f"trace: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=20, equations=count)
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
         count = len(calco.make_jaxpr(ours)(*args).eqns)
@@ -71,12 +74,12 @@ def tracing() -> None:
         def lower_theirs():
             return jax.jit(lambda *a: theirs(*a)).lower(*args)
 
-        report(f"trace and lower: {name}", side_by_side(lower_ours, lower_theirs, repeat=(5, 1)), faster=10,
+        report(f"trace and lower: {name}", side_by_side(lower_ours, lower_theirs, repeat=EQUALLY_LONG), faster=10,
                equations=count)
     for name, make, args in cases[1:]:
         ours, theirs = calco.grad(make(cnp)), jax.grad(make(jnp))
         count = len(calco.make_jaxpr(ours)(*args).eqns)
-        report(f"trace of grad: {name}", side_by_side(*fresh(ours, theirs, args), repeat=(5, 1)), faster=15,
+        report(f"trace of grad: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=15,
                equations=count)
 
 
