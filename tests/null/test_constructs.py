@@ -35,7 +35,7 @@ class Value(Tracer):
     __slots__ = ()
 
     def _next(self, other=None):
-        return Value(self.aval, RecordingTrace(self.owner.known._replace(created="/work/made.py:3 (y = x * 2)")))
+        return Value(self.aval, RecordingTrace(self.owner.known._replace(created="/home/ada/made.py:3 (y = x * 2)")))
 
     __gt__ = __lt__ = __ge__ = __le__ = __eq__ = __ne__ = __add__ = __radd__ = __and__ = _next
 
@@ -223,7 +223,7 @@ def test_the_whole_message():
         "         ^^^^^",
         "",
         "  Traced:    float32[], computed from argument `x` of `loss`",
-        "  Made at:   /work/made.py:3 (y = x * 2)",
+        "  Made at:   /home/ada/made.py:3 (y = x * 2)",
         "  Instead:   return jnp.where(x > 0, x, y) picks between two values (both are computed)",
         "             lax.cond(x > 0, f, g, *operands) runs one of two functions",
         '             jit(loss, static_argnames="x") (or static_argnums) compiles one program for each value']
@@ -278,12 +278,12 @@ def test_pytest_rewritten_assert():
 
 def test_argument_paths_and_many_arguments():
     value = traced()
-    value.owner.known = errors.Origin("step", ("params['w'][0]", "x"), "/work/a.py:1 (y)")
+    value.owner.known = errors.Origin("step", ("params['w'][0]", "x"), "/home/ada/a.py:1 (y)")
     with pytest.raises(errors.TracerBoolConversionError,
                        match=r"computed from arguments `params\['w'\]\[0\]` and `x` of `step`") as caught:
         bool(value)
     assert "static_arg" not in str(caught.value)
-    value.owner.known = errors.Origin("step", tuple("abcdef"), "/work/a.py:1 (y)", "vmap")
+    value.owner.known = errors.Origin("step", tuple("abcdef"), "/home/ada/a.py:1 (y)", "vmap")
     with pytest.raises(errors.TracerBoolConversionError, match="`d` and 2 more of `step`, traced by vmap"):
         bool(value)
 
@@ -368,7 +368,7 @@ def test_boolean_index():
 STORE: dict = {"log": []}
 
 
-def leaked(created: str | None = "/work/train.py:7 (y = x * 2)") -> Value:
+def leaked(created: str | None = "/home/ada/train.py:7 (y = x * 2)") -> Value:
     value = traced()
     value.owner.known = errors.Origin("step", ("x",), created)
     value.owner.open = False
@@ -384,7 +384,7 @@ def test_a_leaked_tracer():
         STORE["log"].clear()
     error, text = caught.value, str(caught.value)
     assert error.function == "step" and error.arguments == ("x",) and error.stored == "STORE['log'][0]"
-    for words in ("`step`", "/work/train.py:7 (y = x * 2)", "STORE['log'][0]", "test_constructs.py:",
+    for words in ("`step`", "/home/ada/train.py:7 (y = x * 2)", "STORE['log'][0]", "test_constructs.py:",
                   'float(STORE["log"][0])', "return it from `step`"):
         assert words in text
 
