@@ -21,7 +21,7 @@ from calco.ops.structure import (
     move_dim,
     zeros,
 )
-from calco.tracing import SelectedBranch, enclosing, python_literal, replay, stage, user_frame
+from calco.tracing import SelectedBranch, enclosing, python_literal, replay, stage
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array
 from calco.transforms.batching import batched_program
@@ -183,12 +183,7 @@ def note_selected(primitive: str, branches: int, size: int) -> None:
     """Keep on the trace's record that a conditional became a select, and where."""
     trace = enclosing()
     if trace is not None:
-        if trace.where is not None:
-            code, lasti = trace.where
-        else:
-            frame = user_frame()
-            code, lasti = frame.f_code, frame.f_lasti
-        keep_selected([SelectedBranch(primitive, branches, size, code, lasti)])
+        keep_selected([SelectedBranch(primitive, branches, size, *trace.here())])
 
 
 def _oracle(index, *args, branches):

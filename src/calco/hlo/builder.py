@@ -68,13 +68,7 @@ class Block:
 
     def ops(self, name: str, operands, outs, attrs: str = "", regions: tuple[Block, ...] = ()) -> list[Value]:
         """The generic form with any number of results and regions (blocks closed by `returns`)."""
-        results = [self.fresh(a) for a in outs]
-        left = ", ".join([v.name for v in results]) + " = " if results else ""
-        if len(results) > 1:
-            base = results[0].name
-            left = f"{base}:{len(results)} = "
-            for i, v in enumerate(results):
-                v.name = f"{base}#{i}"
+        results, left = self._results(outs)
         attrs = f" {{{attrs}}}" if attrs else ""
         types = f'({", ".join([x.aval.mlir for x in operands])}) -> ({", ".join([a.mlir for a in outs])})'
         head = f'{left}"{name}"({", ".join([x.name for x in operands])})'
@@ -90,6 +84,18 @@ class Block:
             self.lines.extend("  " + line for line in region.lines)
         self.lines.append(f"}}){attrs} : {types}{self.location}")
         return results
+
+    def _results(self, outs) -> tuple[list[Value], str]:
+        """The results of an operation, and the text that names them: ``%3 = ``, or ``%3:2 = `` for ``%3#0, %3#1``."""
+        results = [self.fresh(a) for a in outs]
+        if not results:
+            return results, ""
+        base = results[0].name
+        if len(results) == 1:
+            return results, f"{base} = "
+        for i, v in enumerate(results):
+            v.name = f"{base}#{i}"
+        return results, f"{base}:{len(results)} = "
 
     def region(self, arg_avals=()) -> Block:
         """A block inside this one, with arguments of these types."""
@@ -154,13 +160,7 @@ class Block:
 
     def call(self, function: str, operands, outs) -> list[Value]:
         """Call a private function of the module."""
-        results = [self.fresh(a) for a in outs]
-        left = ", ".join([v.name for v in results]) + " = " if results else ""
-        if len(results) > 1:
-            base = results[0].name
-            left = f"{base}:{len(results)} = "
-            for i, v in enumerate(results):
-                v.name = f"{base}#{i}"
+        results, left = self._results(outs)
         self.lines.append(f'{left}func.call @{function}({", ".join([x.name for x in operands])}) : '
                           f'({", ".join([x.aval.mlir for x in operands])}) -> ({", ".join([a.mlir for a in outs])})'
                           f"{self.location}")

@@ -256,13 +256,18 @@ class Compiled:
 
     def _host_dispatch(self):
         """jaxlib's dispatcher for this program, where it may be used."""
-        if self.consts or not self.all_kept or self.donates or self.wrap is not DeviceArray or not suits(self.in_avals):
+        if not self._plain or self.donates or not suits(self.in_avals):
             return None
         return host_call(self.executable.loaded, self.execute, self.handlers, len(self.in_avals), self.out_avals)
 
+    @property
+    def _plain(self) -> bool:
+        """Whether the program's parameters are the arguments, and all results arrays of ours."""
+        return not self.consts and self.all_kept and self.wrap is DeviceArray
+
     def short_way(self):
         """`run` for arguments that are all arrays of ours, with nothing to decide."""
-        if self.consts or not self.all_kept or not self.single or self.wrap is not DeviceArray:
+        if not self._plain or not self.single:
             return self.run
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
         new = object.__new__
@@ -286,7 +291,7 @@ class Compiled:
 
     def short_way_with_number(self):
         """`run` for an array of ours and a Python number, in this order."""
-        if self.consts or not self.all_kept or not self.single or self.wrap is not DeviceArray:
+        if not self._plain or not self.single:
             return self.run
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
         new, aval = object.__new__, self.in_avals[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 import os
 import types
-import warnings
 import weakref
 from array import array
 from collections import deque
@@ -18,7 +17,7 @@ from calco.core.errors import CalcoError
 from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from calco.jit.guards import Walk
 from calco.jit.records import StaleCapture, TraceRecord
-from calco.tracing import user_frame
+from calco.tracing.source import warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 
@@ -116,9 +115,7 @@ def _short(value) -> str:
 
 def warn(function: str, stale: StaleCapture) -> None:
     """Warn at the user's line that made the call."""
-    frame = user_frame()
-    warnings.warn_explicit(StaleCaptureWarning(function, stale), None, frame.f_code.co_filename, frame.f_lineno,
-                           module=frame.f_globals.get("__name__"))
+    warn_at_user_line(StaleCaptureWarning(function, stale))
 
 
 # --- sharing -------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 import inspect
 import io
 import keyword
-import os
 import re
 import tokenize
 from collections import Counter
@@ -304,7 +303,3 @@ def _spanned(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
         parts += [escape(text[at:start]), f'<span class="{kind}">{escape(text[start:end])}</span>']
         at = end
     return "".join(parts) + escape(text[at:])
-
-
-def place_name(place: Place | None) -> str:
-    return f"{os.path.basename(place.file)}:{place.line}" if place is not None else ""

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import warnings
 from collections import Counter
 from itertools import chain
 
@@ -13,7 +12,7 @@ from calco.core.errors import JAXTypeError
 from calco.core.sites import short_path
 from calco.ir import Jaxpr, Literal
 from calco.tracing.holders import Holder, Holders, user_function
-from calco.tracing.source import user_frame
+from calco.tracing.source import warn_at_user_line
 from calco.tracing.stores import stored_at
 
 _SHOWN = 4  # holders that a message names
@@ -164,6 +163,4 @@ def _report(function, name: str, suspects: list, programs: set[int], codes: dict
     shown, more = holders[:_SHOWN], len(holders[_SHOWN:]) + count - len(suspects)
     if options.thread.current.check_leaks == "error":
         raise LeakedTracerError(name, shown, more)
-    frame = user_frame()
-    warnings.warn_explicit(LeakedTracerWarning(name, shown, more), None, frame.f_code.co_filename, frame.f_lineno,
-                           module=frame.f_globals.get("__name__"))
+    warn_at_user_line(LeakedTracerWarning(name, shown, more))

@@ -1,12 +1,13 @@
 """Source places: the first frame outside the package, resolved to file, line and text on demand."""
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import sysconfig
+import warnings
 from types import CodeType, FrameType
-from typing import NamedTuple
+
+from calco.core import sites
 
 _getframe = sys._getframe
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -54,22 +55,19 @@ def user_frame(depth: int = 1) -> FrameType:
         frame = outer
 
 
-class Place(NamedTuple):
-    """A position in source: ``file:line:column`` (line from 1, column from 0), the function, the text."""
-    file: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    function: str
+def warn_at_user_line(warning: Warning) -> None:
+    """Warn at the line of the user's that is running, however many frames of the library are above it."""
+    frame = user_frame()
+    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno,
+                           module=frame.f_globals.get("__name__"))
+
+
+class Place(sites.Place):
+    """A position in source, as accounts show it: ``model.py:12``. (Errors show the path too.)"""
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
-
-    @property
-    def text(self) -> str:
-        """The source line, without indentation."""
-        return linecache.getline(self.file, self.line).strip()
 
 
 # By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.

@@ -175,6 +175,13 @@ class StagingTrace(Trace):
         self.invars.append(tracer)
         return tracer
 
+    def here(self) -> tuple:
+        """The instruction (code, lasti) that what is recorded now comes from. `record` and `apply` have it inline."""
+        if self.where is not None:
+            return self.where
+        frame = user_frame()
+        return frame.f_code, frame.f_lasti
+
     # --- values from outside
 
     def read(self, x, operand: int = 0):
@@ -206,10 +213,7 @@ class StagingTrace(Trace):
         if known is not None:
             return known.var
         if where is None:
-            where = self.where
-        if where is None:
-            frame = user_frame()
-            where = frame.f_code, frame.f_lasti
+            where = self.here()
         if value is None:
             inherited = self.outer is not None and not isinstance(x, Tracer)
             value = self.outer.capture(x, operand, where) if inherited else snapshot(x)
