@@ -4,8 +4,10 @@ from __future__ import annotations
 import numpy as np
 
 from calco.avals import tangent_aval
-from calco.control.programs import hoist, take
+from calco.control.programs import dce_program, hoist, take
 from calco.core import Linear, Primitive, Zero
+from calco.core.effects import needs_token
+from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr
 from calco.ir.evaluate import evaluate_reference
 from calco.transforms.batching import batched_program
@@ -30,7 +32,10 @@ def _infer(*avals, name, jaxpr):
 
 def _lower(block, outs, *operands, name, jaxpr):
     function = block.module.function(jaxpr, name)
-    return block.call(function, operands, outs)
+    if not needs_token(jaxpr.effects):
+        return block.call(function, operands, outs)
+    *results, block.token = block.call(function, [*operands, block.start_token()], [*outs, TOKEN])
+    return results
 
 
 def _jvp(primals, tangents, *, name, jaxpr):
@@ -73,8 +78,13 @@ def _oracle(*args, name, jaxpr):
     return evaluate_reference(jaxpr.jaxpr, jaxpr.consts, *map(np.asarray, args))
 
 
+def _dce(used, *, name, jaxpr):
+    closed, used_inputs = dce_program(jaxpr, used)
+    return used_inputs, {"name": name, "jaxpr": closed}
+
+
 jit_p = Primitive("jit", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                  batch=_batch, oracle=_oracle, multiple_results=True,
+                  batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
                   effects=lambda *, name, jaxpr: jaxpr.effects)
 
 

@@ -9,6 +9,8 @@ from calco.avals import dtypes, tangent_aval, trees
 from calco.control.branches import Branch, close_branches, joined_types
 from calco.control.programs import hoist, take
 from calco.core import Array, Linear, Primitive, Zero
+from calco.core.effects import needs_token
+from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, Var
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import ne
@@ -67,12 +69,19 @@ def _infer(index, *avals, branches):
 
 
 def _lower(block, outs, index, *operands, branches):
+    ordered = needs_token(_effects(branches=branches))
+    if ordered:
+        block.start_token()
     regions = []
     for branch in branches:
         region = block.region()
-        region.returns(block.module.inline(region, branch, list(operands)))
+        values = block.module.inline(region, branch, list(operands))
+        region.returns([*values, region.token] if ordered else values)
         regions.append(region)
-    return block.ops("stablehlo.case", [index], outs, regions=tuple(regions))
+    results = block.ops("stablehlo.case", [index], [*outs, TOKEN] if ordered else outs, regions=tuple(regions))
+    if ordered:
+        block.token = results.pop()
+    return results
 
 
 def _any_of(masks) -> list[bool]:

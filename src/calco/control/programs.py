@@ -5,8 +5,10 @@ import weakref
 from collections.abc import Sequence
 
 from calco.ir import ClosedJaxpr
+from calco.ir.rewrite import dce
 
 _hoisted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_reduced: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
@@ -29,3 +31,12 @@ def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
 def take(values: Sequence, mask: Sequence[bool]) -> list:
     """The values where `mask` holds."""
     return [x for x, keep in zip(values, mask, strict=True) if keep]
+
+
+def dce_program(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
+    """`closed` without what the outputs not marked in `used` need alone, and which inputs are left; remembered."""
+    memo = _reduced.setdefault(closed, {})
+    key = tuple(used)
+    if key not in memo:
+        memo[key] = dce(closed, key)
+    return memo[key]

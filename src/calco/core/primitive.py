@@ -75,22 +75,28 @@ class Primitive:
     expand : callable or None
         ``(**params) -> Program`` for an operation that stands for a recorded program: it is replayed wherever
         equations are interpreted.
+    dce : callable or None
+        ``(used, **params) -> (used_operands, params)`` for an operation with sub-programs: what is left of it where
+        only the results marked in `used` are needed. It then has those results and those operands alone.
     """
     __slots__ = ("name", "infer", "lower", "jvp", "transpose", "batch", "oracle", "linearize",
-                 "multiple_results", "effects", "expand", "types", "__weakref__")
+                 "multiple_results", "effects", "expand", "dce", "types", "__weakref__")
 
     def __init__(self, name: str, *, infer: Callable, lower: Callable, jvp: Callable, transpose: Callable,
                  batch: Callable, oracle: Callable, linearize: Callable | None = None,
-                 multiple_results: bool = False, effects: Callable | None = None, expand: Callable | None = None):
+                 multiple_results: bool = False, effects: Callable | None = None, expand: Callable | None = None,
+                 dce: Callable | None = None):
         self.name, self.infer, self.lower = name, infer, lower
         self.jvp, self.transpose, self.batch, self.oracle = jvp, transpose, batch, oracle
         self.linearize, self.multiple_results, self.effects = linearize, multiple_results, effects
-        self.expand = expand
+        self.expand, self.dce = expand, dce
         for rule in ("infer", "lower", "jvp", "transpose", "batch", "oracle"):
             if not callable(getattr(self, rule)):
                 raise TypeError(f"primitive {name}: the rule `{rule}` is missing; spell a rule that cannot "
                                 'exist as No("why")')
-        self.types: dict[tuple, object] = {}  # (*avals, *params) -> result type, filled by `type_of`
+        # (*avals, *params) -> result type, filled by `type_of`. None for operations whose parameters hold programs and
+        # functions: remembered types would keep those alive.
+        self.types: dict[tuple, object] | None = {} if linearize is None and effects is None else None
 
     def bind(self, *args, **params):
         """Apply the operation under the current interpreter."""
@@ -98,6 +104,8 @@ class Primitive:
 
     def type_of(self, avals: tuple, params: dict):
         """`infer`, remembered per input types and parameters."""
+        if self.types is None:
+            return self.infer(*avals, **params)
         key = (*avals, *params.items())
         try:
             found = self.types.get(key)

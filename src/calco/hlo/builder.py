@@ -16,6 +16,15 @@ class Value:
         self.name, self.aval = name, aval
 
 
+class Token:
+    """The type of the value that keeps operations with side effects in order."""
+    __slots__ = ()
+    mlir = "!stablehlo.token"
+
+
+TOKEN = Token()
+
+
 class Block:
     """One straight-line block under construction.
 
@@ -29,8 +38,10 @@ class Block:
         Appended to each operation: `` loc(#s3)`` or nothing.
     args : list of Value
         The block's arguments.
+    token : Value or None
+        What the next operation with a side effect takes; it leaves its own. None until `start_token`.
     """
-    __slots__ = ("lines", "module", "location", "args", "_names", "_constants")
+    __slots__ = ("lines", "module", "location", "args", "token", "_names", "_constants")
 
     def __init__(self, module: Module, names: Iterator[int] | None = None, arg_avals=()):
         self.lines: list[str] = []
@@ -38,6 +49,7 @@ class Block:
         self.location = ""
         self._names = names if names is not None else count(1)  # one counter for a function and its regions
         self._constants: dict[tuple, Value] = {}
+        self.token: Value | None = None
         self.args = [self.fresh(a) for a in arg_avals]
 
     def fresh(self, aval: ShapedArray) -> Value:
@@ -100,8 +112,14 @@ class Block:
     def region(self, arg_avals=()) -> Block:
         """A block inside this one, with arguments of these types."""
         inner = Block(self.module, self._names, arg_avals)
-        inner.location = self.location
+        inner.location, inner.token = self.location, self.token
         return inner
+
+    def start_token(self) -> Value:
+        """The current token, made if there is none. Before a region is opened whose operations have side effects."""
+        if self.token is None:
+            self.token = self.op("stablehlo.create_token", (), TOKEN)
+        return self.token
 
     def returns(self, values) -> None:
         """End a region."""
@@ -195,7 +213,7 @@ def bool_array(values) -> str:
 
 class Module:
     """A module under construction: the public function and the private ones it calls."""
-    __slots__ = ("name", "functions", "_taken", "cache", "locations")
+    __slots__ = ("name", "functions", "_taken", "cache", "locations", "callbacks")
 
     def __init__(self, name: str):
         self.name = symbol(name)
@@ -203,6 +221,7 @@ class Module:
         self._taken = {"main"}
         self.cache: dict = {}  # for the lowering walk: what has become a function already
         self.locations: dict[str, str] = {}  # location text -> alias
+        self.callbacks: list = []  # Python functions that the program calls by their number
 
     def unique(self, name: str) -> str:
         """`name` as a symbol nobody else has."""

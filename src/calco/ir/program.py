@@ -72,11 +72,12 @@ class Jaxpr:
     outvars : list of variables and literals
     debug : DebugInfo
     """
-    __slots__ = ("constvars", "invars", "eqns", "outvars", "debug", "__weakref__")
+    __slots__ = ("constvars", "invars", "eqns", "outvars", "debug", "_effects", "__weakref__")
 
     def __init__(self, constvars, invars, eqns, outvars, debug: DebugInfo = DebugInfo()):
         self.constvars, self.invars = list(constvars), list(invars)
         self.eqns, self.outvars, self.debug = eqns, list(outvars), debug
+        self._effects: frozenset[str] | None = None
 
     @property
     def in_avals(self) -> list[ShapedArray]:
@@ -89,8 +90,10 @@ class Jaxpr:
     @property
     def effects(self) -> frozenset[str]:
         """The effects of all equations."""
-        found = [e.primitive.effects(**e.params) for e in self.eqns if e.primitive.effects is not None]
-        return frozenset().union(*found)
+        if self._effects is None:
+            found = [e.primitive.effects(**e.params) for e in self.eqns if e.primitive.effects is not None]
+            self._effects = frozenset().union(*found)
+        return self._effects
 
     def replace(self, **changes) -> Jaxpr:
         fields = {name: getattr(self, name) for name in ("constvars", "invars", "eqns", "outvars", "debug")}

@@ -1,6 +1,7 @@
 """Passes: each takes a program and makes another. None changes what it is given. All are linear."""
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -42,7 +43,7 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
     Parameters
     ----------
     program : Jaxpr or ClosedJaxpr
-        The result is of the same kind.
+        The result is of the same kind; `program` itself where nothing is unused.
     used_outputs : sequence of bool, optional
         Which outputs to keep. Default: all.
     keep_inputs : bool
@@ -67,10 +68,15 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
         else:
             if not has_effects(eqn):
                 continue
+        if eqn.primitive.dce is not None:
+            eqn = _without_unused(eqn, needed)
         needed.update([id(v) for v in eqn.invars])
         kept.append(eqn)
     kept.reverse()
     used_inputs = [id(v) in needed for v in jaxpr.invars]
+    if len(kept) == len(jaxpr.eqns) and all(used) and (keep_inputs or all(used_inputs)) and all(
+            map(operator.is_, kept, jaxpr.eqns)) and all([id(v) in needed for v in jaxpr.constvars]):
+        return program, used_inputs
     live = [id(v) in needed for v in jaxpr.constvars]
     debug = jaxpr.debug
     invars = jaxpr.invars
@@ -84,6 +90,16 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
         consts = [c for c, keep in zip(consts, live) if keep]
     constvars = [v for v, keep in zip(jaxpr.constvars, live) if keep]
     return _like(Jaxpr(constvars, invars, kept, outvars, debug), consts), used_inputs
+
+
+def _without_unused(eqn: Eqn, needed: set[int]) -> Eqn:
+    """An equation with sub-programs, without what only unneeded results depend on."""
+    used = [id(v) in needed for v in eqn.outvars]
+    operands, params = eqn.primitive.dce(used, **eqn.params)
+    if all(used) and all(operands) and all(map(operator.is_, params.values(), eqn.params.values())):
+        return eqn
+    return eqn.replace(invars=[v for v, keep in zip(eqn.invars, operands, strict=True) if keep],
+                       outvars=tuple([v for v, keep in zip(eqn.outvars, used) if keep]), params=params)
 
 
 # --- splitting -----------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class EagerTrace(Trace):
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in (*program.consts, *args)]
         executable = program.executable
         if executable is None:
-            executable = Executable(lower_module(program.jaxpr, program.name), program.jaxpr.out_avals)
+            executable = Executable(lower_module(program.jaxpr, program.name).text, program.jaxpr.out_avals)
             program.executable = executable
         return executable(arrays)
 
@@ -146,7 +146,7 @@ class EagerTrace(Trace):
 
 def _module_text(primitive, avals, outs, params) -> str:
     invars, outvars = [Var(a) for a in avals], [Var(a) for a in outs]
-    return lower_module(Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars), primitive.name)
+    return lower_module(Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars), primitive.name).text
 
 
 eager = EagerTrace()

@@ -1,7 +1,10 @@
 """Jaxpr -> StableHLO module text. Walks the equations; each primitive lowers itself."""
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from calco import hlo
+from calco.core.effects import needs_token
 from calco.ir import ClosedJaxpr, Jaxpr, Literal
 from calco.tracing import place_of, uncollected
 
@@ -40,9 +43,13 @@ class Lowering(hlo.Module):
         if found is None:
             found = self.unique(name)
             self.cache[id(closed)] = found
-            block = hlo.Block(self, arg_avals=closed.in_avals)
-            results = self.inline(block, closed, block.args)
-            self.add_function(found, block, results)
+            ordered = needs_token(closed.effects)
+            block = hlo.Block(self, arg_avals=[*closed.in_avals, hlo.TOKEN] if ordered else closed.in_avals)
+            operands = block.args
+            if ordered:
+                *operands, block.token = block.args
+            results = self.inline(block, closed, operands)
+            self.add_function(found, block, [*results, block.token] if ordered else results)
         return found
 
     def walk(self, block: hlo.Block, jaxpr: Jaxpr, operands: list[hlo.Value]) -> list[hlo.Value]:
@@ -81,11 +88,17 @@ class Lowering(hlo.Module):
         return [read(v) for v in jaxpr.outvars]
 
 
-def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None) -> str:
-    """The text of a module whose ``@main`` takes the constvars of `jaxpr`, then its invars."""
+class LoweredModule(NamedTuple):
+    """StableHLO text, and the Python functions that it calls by their number."""
+    text: str
+    callbacks: tuple
+
+
+def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None) -> LoweredModule:
+    """A module whose ``@main`` takes the constvars of `jaxpr`, then its invars."""
     module = Lowering(name)
     block = hlo.Block(module, arg_avals=[v.aval for v in (*jaxpr.constvars, *jaxpr.invars)])
     with uncollected():
         results = module.walk(block, jaxpr, block.args)
         module.add_function("main", block, results, public=True, arg_attrs=arg_attrs)
-        return module.text()
+        return LoweredModule(module.text(), tuple(module.callbacks))

@@ -92,8 +92,10 @@ class Lowered:
         The argument leaves that are parameters of the module; the others are not used.
     consts : list of DeviceArray
         The captured arrays, which are its leading parameters.
+    callbacks : tuple of callable
+        The Python functions that the module calls, by number.
     """
-    __slots__ = ("traced", "kept", "consts", "seconds", "_text", "_attrs", "_compiled", "_lock")
+    __slots__ = ("traced", "kept", "consts", "callbacks", "seconds", "_text", "_attrs", "_compiled", "_lock")
 
     def __init__(self, traced: Traced):
         start = perf_counter()
@@ -104,7 +106,7 @@ class Lowered:
         jaxpr = program.jaxpr.replace(invars=[program.jaxpr.invars[i] for i in self.kept])
         self.consts = [as_array(c) for c in program.consts]
         attrs = self._donations(jaxpr, len(self.consts))
-        self._text = lower_module(jaxpr, f"jit_{traced.fun_name}", attrs)
+        self._text, self.callbacks = lower_module(jaxpr, f"jit_{traced.fun_name}", attrs)
         self._compiled, self._lock = None, threading.Lock()
         self.seconds = perf_counter() - start
         record = traced.record

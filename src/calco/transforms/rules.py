@@ -29,6 +29,8 @@ def unit(primitive: Primitive, avals: tuple, params: dict) -> Program | None:
 
     Operations that hold programs have no unit: their transformed programs are kept with the programs.
     """
+    if primitive.types is None:
+        return None
     key = (primitive, avals, options.thread.current, *params.items())
     try:
         found = _units.get(key)
