@@ -82,18 +82,28 @@ class _Shown(str):
     __repr__ = str.__str__
 
 
-def _join(construct: str, path: str, avals: list[ShapedArray], branches) -> ShapedArray:
+def join_avals(avals: Sequence[ShapedArray]) -> ShapedArray | None:
+    """The one type that values of these types can have: Python numbers promote, all else is equal; None if there is none.
+
+    The rule of branches and of loop carries: weak types give way to each other and to the strong ones, which have to be
+    of one dtype; shapes are equal.
+    """
     first = avals[0]
     if all(a is first for a in avals):
         return first
-    same_shape = all(a.shape == first.shape for a in avals)
+    if any(a.shape != first.shape for a in avals):
+        return None
     try:
         dtype, weak = dtypes.promote(*[(a.dtype, a.weak_type) for a in avals])
-        fits = same_shape and all(a.weak_type or a.dtype == dtype for a in avals)
     except dtypes.TypePromotionError:
-        fits = False
-    if fits:
-        return first.update(dtype=dtype, weak_type=weak)
+        return None
+    return first.update(dtype=dtype, weak_type=weak) if all(a.weak_type or a.dtype == dtype for a in avals) else None
+
+
+def _join(construct: str, path: str, avals: list[ShapedArray], branches) -> ShapedArray:
+    first, joined = avals[0], join_avals(avals)
+    if joined is not None:
+        return joined
     other = next(i for i, a in enumerate(avals) if a.shape != first.shape or a.dtype != first.dtype)
     remedy = ""
     if avals[other].shape == first.shape:
