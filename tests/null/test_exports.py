@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity", "calco.tree", "calco.tree_util"]
+DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity", "calco.test_util",
+         "calco.tree", "calco.tree_util"]
 
 
 @pytest.mark.parametrize("door", DOORS)
