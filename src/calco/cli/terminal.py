@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from typing import TextIO
 
+from calco.ir.layout import has_colors
 from calco.report.styled import Styled
 
 try:
@@ -39,8 +39,7 @@ class Output:
     def __init__(self, file: TextIO, color: str = "auto"):
         self.file = file
         self.terminal = bool(getattr(file, "isatty", lambda: False)())
-        wanted = color == "always" or (color == "auto" and self.terminal and "NO_COLOR" not in os.environ
-                                       and os.environ.get("TERM") != "dumb")
+        wanted = color == "always" or (color == "auto" and has_colors(file))
         self.colored = wanted and rich is not None
         columns = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if self.terminal else PLAIN_WIDTH
         self.width = min(max(columns, 60), 160)

@@ -22,5 +22,5 @@ __all__ = ["Atom", "ClosedJaxpr", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError
 # Printing stands above the program's types, which must not know it.
 for _kind in (Jaxpr, ClosedJaxpr):
     _kind.pretty_print = to_text
-    _kind.__str__ = _kind.__repr__ = lambda self: to_text(self)
+    _kind.__str__ = _kind.__repr__ = lambda self: to_text(self, use_color=False)
 Eqn.__str__ = Eqn.__repr__ = lambda self: lone_equation_text(self)

@@ -44,6 +44,8 @@ def dtype_name(dtype: np.dtype) -> str:
     return "float0" if dtype == dtypes.float0 else dtype.name
 
 
+# Stands around the words for what a folded text leaves out.
+FOLD = "\N{HORIZONTAL ELLIPSIS}"
 # Words that mean something in a parameter: no program is called so.
 RESERVED = frozenset({"None", "True", "False", "inf", "nan", "frozenset", "ShapedArray",
                       *map(dtype_name, dtypes.ALL)})

@@ -1,10 +1,13 @@
 """Text that fits a width: groups of parts that stand on one line, or break at their breaks.
 
-A document is a `Group`; its parts are strings, `Break`, `Nest`, `Note` and other groups. A group whose
-own text fits on the rest of the line is written flat. Otherwise its breaks become line ends, and each
-group inside it decides again. What follows a group does not count: one pass, linear in the text.
+A document is a `Group`; its parts are strings, `Break`, `Nest`, `Note`, `Styled` and other groups. A
+group whose own text fits on the rest of the line is written flat. Otherwise its breaks become line ends,
+and each group inside it decides again. What follows a group does not count: one pass, linear in the text.
 """
 from __future__ import annotations
+
+import os
+from typing import TextIO
 
 
 class Break:
@@ -22,6 +25,24 @@ class Note:
 
     def __init__(self, text: str):
         self.text = text
+
+
+class Styled:
+    """`text` in a colour; the codes of a terminal take no columns."""
+    __slots__ = ("text", "width")
+
+    def __init__(self, text: str, style: str):
+        self.text, self.width = f"\x1b[{_CODES[style]}m{text}\x1b[0m", len(text)
+
+
+def has_colors(file: TextIO) -> bool:
+    """Whether what is written to `file` is read on a terminal that shows colours, by a reader who wants them."""
+    return (bool(getattr(file, "isatty", lambda: False)()) and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb")
+
+
+# What words of a program look like in a terminal.
+_CODES = {"keyword": "1;34", "type": "36", "primitive": "1", "program": "32", "literal": "33", "note": "2"}
 
 
 class Group:
@@ -53,11 +74,13 @@ def join(separator: list, items: list[list]) -> list:
 
 
 class _Page:
-    """Lines written so far."""
+    """Lines written so far; `widths` are their columns."""
 
-    def __init__(self):
+    def __init__(self, colored: bool):
         self.lines: list[str] = []
+        self.widths: list[int] = []
         self.notes: list[tuple[int, str]] = []  # (line, text)
+        self.colored = colored
         self.current: list[str] = []
         self.column = 0
 
@@ -65,8 +88,13 @@ class _Page:
         self.current.append(text)
         self.column += len(text)
 
+    def write_styled(self, part: Styled) -> None:
+        self.current.append(part.text)
+        self.column += part.width
+
     def end_line(self, indent: int) -> None:
         self.lines.append("".join(self.current))
+        self.widths.append(self.column)
         self.current = [" " * indent]
         self.column = indent
 
@@ -79,6 +107,8 @@ class _Page:
                     self.write(part)
                 elif kind is Break:
                     self.write(part.text)
+                elif kind is Styled:
+                    self.write_styled(part)
                 elif kind is Note:
                     self.notes.append((len(self.lines), part.text))
                 else:
@@ -88,27 +118,28 @@ class _Page:
                 stack.pop()
 
     def text(self) -> str:
-        self.lines.append("".join(self.current))
+        self.end_line(0)
         if not self.notes:
             return "\n".join(self.lines)
-        margin = max(map(len, self.lines))
+        margin = max(self.widths)
         noted: dict[int, list[str]] = {}
         for line, text in self.notes:
             noted.setdefault(line, []).append(text)
         written = []
-        for number, line in enumerate(self.lines):
-            texts = noted.get(number)
+        for number, (line, width) in enumerate(zip(self.lines, self.widths)):
+            texts = noted.get(number, ())
             if not texts:
                 written.append(line)
-                continue
-            written.append(f"{line:{margin}} # {texts[0]}")
-            written += [f"{'':{margin}} # {text}" for text in texts[1:]]
+            for text in texts:
+                remark = Styled(f"# {text}", "note").text if self.colored else f"# {text}"
+                written.append(f"{line}{'':{margin - width}} {remark}")
+                line, width = "", 0
         return "\n".join(written)
 
 
-def render(group: Group, width: int = 80) -> str:
+def render(group: Group, width: int = 80, colored: bool = False) -> str:
     """The text of `group` in lines of `width` columns, wider only where there is no break."""
-    page = _Page()
+    page = _Page(colored)
     stack: list[tuple] = [(0, iter((group,)))]
     while stack:
         indent, parts = stack[-1]
@@ -118,6 +149,8 @@ def render(group: Group, width: int = 80) -> str:
                 page.write(part)
             elif kind is Break:
                 page.end_line(indent)
+            elif kind is Styled:
+                page.write_styled(part)
             elif kind is Note:
                 page.notes.append((len(page.lines), part.text))
             elif kind is Nest:

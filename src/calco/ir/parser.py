@@ -106,6 +106,7 @@ class _Program(NamedTuple):
 
 # --- text to nodes -------------------------------------------------------------------------
 
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 _PRIMITIVE = re.compile(r"[A-Za-z_][\w-]*")
@@ -118,7 +119,6 @@ _STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _BARE = re.compile(r"<[^\s>]*>+|[A-Za-z_][\w-]*(?:\.\w+)*")
 _BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
 _AVAL = re.compile(r"ShapedArray\((\w+)\[([\d,]*)\](, weak_type=True)?\)")
-_SHORT_NAMES = {dtypes.short_name(d): d for d in dtypes.ALL}
 _DTYPES = {forms.dtype_name(d): d for d in dtypes.ALL}
 _CONSTANTS = {"None": None, "True": True, "False": False}
 
@@ -131,7 +131,7 @@ class _Reader:
     """A position in the text."""
 
     def __init__(self, text: str):
-        self.text, self.at, self.consts = text, 0, 0
+        self.text, self.at, self.consts = _COLOR.sub("", text) if "\x1b" in text else text, 0, 0
         self.skip()
 
     def error(self, message: str, position: int | None = None) -> JaxprSyntaxError:
@@ -184,6 +184,7 @@ class _Reader:
             self.expect("=", f"after 'let {name[0]}'")
             shared[name[0]] = self.program()
             self.expect("in", f"after the program `{name[0]}`")
+            self.refuse_fold()
         main = self.program()
         if self.at < len(self.text):
             raise self.error(f"expected nothing after the program, found {self.found()}")
@@ -211,8 +212,19 @@ class _Reader:
             outputs.append(self.atom())
             if not self.sees(")"):
                 self.expect(",", "between outputs")
+        if self.accept(":"):  # its effects, which follow from the equations
+            self.expect("{", "before the effects of a program")
+            while not self.accept("}"):
+                if self.take(_PRIMITIVE) is None:
+                    raise self.error(f"expected the name of an effect, found {self.found()}")
+                self.accept(",")
         self.expect("}", "at the end of a program")
         return _Program(first, constvars, invars, eqns, outputs, start)
+
+    def refuse_fold(self) -> None:
+        if self.sees(forms.FOLD):
+            what = self.text[self.at:].partition("\n")[0].strip(f" ;{forms.FOLD}")
+            raise self.error(f"{what} are left out of this text; print the program with fold=None")
 
     def at_end_of_equations(self) -> bool:
         if self.at >= len(self.text) or self.sees("}"):
@@ -232,14 +244,17 @@ class _Reader:
         match = self.take(_TYPE)
         if match is None:
             raise self.error(f"expected a type such as f32[2,3], found {self.found()}")
-        if match[1] not in _SHORT_NAMES:
-            raise self.error(f"unknown element type `{match[1]}`; expected one of {', '.join(_SHORT_NAMES)}", at)
-        return shaped(_sizes(match[2]), _SHORT_NAMES[match[1]])
+        try:
+            dtype = dtypes.from_short_name(match[1])
+        except ValueError as error:
+            raise self.error(str(error), at) from None
+        return shaped(_sizes(match[2]), dtype)
 
     # --- equations
 
     def equation(self) -> _Equation:
         start = self.at
+        self.refuse_fold()
         results = self.binders()
         if results:
             self.expect("=", "after the results of an equation")
@@ -545,5 +560,5 @@ def parse_jaxpr(text: str, primitives: Mapping[str, Primitive], consts: Sequence
     if given and len(given) != reader.consts:
         raise ValueError(f"consts must have {reader.consts} values, one for each constvar of the text, "
                          f"got {len(given)}")
-    builder = _Builder(text, shared, primitives, names or {}, given if given else None)
+    builder = _Builder(reader.text, shared, primitives, names or {}, given if given else None)
     return builder.program(main)

@@ -10,15 +10,17 @@ import dataclasses
 import enum
 import itertools
 import re
+import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from calco.avals import ShapedArray
 from calco.core import Primitive
 from calco.ir import forms
-from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, join, render
+from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
 
 _BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
@@ -142,12 +144,22 @@ class Scope:
         self.used.update([id(v) for v in jaxpr.outvars])
 
 
+class Form(NamedTuple):
+    """What a text shows; the arguments of `to_text`."""
+    arg_names: bool = False
+    jax: bool = False
+    shapes: bool = True
+    effects: bool = False
+    fold: int | None = None
+    colored: bool = False
+
+
 class Writer:
     """Makes the documents of one printed text."""
 
     def __init__(self, program: Jaxpr | ClosedJaxpr, where: Callable[[Eqn], str | None] | None = None,
-                 arg_names: bool = False, jax: bool = False):
-        self.where, self.arg_names, self.jax = where, arg_names, jax
+                 form: Form = Form()):
+        self.where, self.form = where, form
         self.shared = Shared(program)
         self.top = program
         self.taken: set[str] = set(self.shared.words)
@@ -194,7 +206,7 @@ class Writer:
                 continue
             if id(result) in outer.used:
                 inner.names[id(var)] = self.name(outer, result)
-            elif self.jax:
+            elif self.form.jax:
                 inner.names[id(var)] = "_"
         return inner
 
@@ -203,24 +215,84 @@ class Writer:
     def text(self, width: int) -> str:
         jaxpr = opened(self.top)
         scope = Scope(jaxpr)
-        if self.arg_names:
+        if self.form.arg_names:
             self.name_arguments(scope, jaxpr)
-        parts = []
+        documents = []
         for name, program in self.shared.programs:
             inner = opened(program)
-            parts.append(render(Group([f"let {name} = ", self.program(inner, Scope(inner)), " in"]), width))
-        parts.append(render(self.program(jaxpr, scope), width))
-        return "\n".join(parts)
+            head = [self.word("let", "keyword"), " ", self.word(name, "program"), " = "]
+            documents.append(Group([*head, self.program(inner, Scope(inner)), " ", self.word("in", "keyword")]))
+        first, end = self.folded(len(documents))
+        if first < end:
+            documents[first:end] = [Group([self.fold_mark(self.hidden_programs(self.shared.programs[first:end]))])]
+        documents.append(self.program(jaxpr, scope))
+        return "\n".join([render(d, width, self.form.colored) for d in documents])
 
     def program(self, jaxpr: Jaxpr, scope: Scope) -> Group:
-        head = ["{ lambda ", self.binders(scope, jaxpr.constvars), "; ", self.binders(scope, jaxpr.invars), ". let"]
-        body = Nest([SPACE, *join([SEMICOLON], [self.equation(eqn, scope) for eqn in jaxpr.eqns])])
-        outs = [self.name(scope, v) for v in jaxpr.outvars]
-        tail = [f"{outs[0]},"] if len(outs) == 1 else [Nest([Group(join([",", SOFT_SPACE], [[o] for o in outs]))])]
-        return Group([Nest([*head, body, SPACE, "in (", *tail, ")"]), " }"])
+        head = ["{ ", self.word("lambda", "keyword"), " ", self.binders(scope, jaxpr.constvars), "; ",
+                self.binders(scope, jaxpr.invars), ". ", self.word("let", "keyword")]
+        first, end = self.folded(len(jaxpr.eqns))
+        equations = [self.equation(eqn, scope) for eqn in jaxpr.eqns[:first]]
+        if first < end:
+            hidden = jaxpr.eqns[first:end]
+            self.pass_over(hidden, scope)
+            equations.append([self.fold_mark(self.hidden_equations(hidden))])
+        equations += [self.equation(eqn, scope) for eqn in jaxpr.eqns[end:]]
+        body = Nest([SPACE, *join([SEMICOLON], equations)])
+        outs = [self.operand(scope, v) for v in jaxpr.outvars]
+        tail = [outs[0], ","] if len(outs) == 1 else [Nest([Group(join([",", SOFT_SPACE], [[o] for o in outs]))])]
+        effects = f" : {{ {', '.join(sorted(jaxpr.effects))} }}" if self.form.effects and jaxpr.effects else ""
+        return Group([Nest([*head, body, SPACE, self.word("in", "keyword"), " (", *tail, ")", effects]), " }"])
 
     def binders(self, scope: Scope, variables) -> Nest:
-        return Nest([Group(join([SOFT_SPACE], [[f"{self.name(scope, v)}:{v.aval.short}"] for v in variables]))])
+        return Nest([Group(join([SOFT_SPACE], [self.typed_name(self.name(scope, v), v) for v in variables]))])
+
+    def typed_name(self, name: str, var) -> list:
+        if not self.form.shapes:
+            return [name]
+        if self.form.colored:
+            return [name, Styled(f":{var.aval.short}", "type")]
+        return [f"{name}:{var.aval.short}"]
+
+    def word(self, text: str, style: str):
+        return Styled(text, style) if self.form.colored else text
+
+    # --- folding
+
+    def folded(self, count: int) -> tuple[int, int]:
+        """The first of `count` things that is left out, and the first after it that is not."""
+        fold = self.form.fold
+        if fold is None or count <= fold + 1:
+            return count, count
+        return (fold + 1) // 2, count - fold // 2
+
+    def fold_mark(self, text: str):
+        return self.word(f"{forms.FOLD} {text} {forms.FOLD}", "note")
+
+    def pass_over(self, eqns: Sequence[Eqn], scope: Scope) -> None:
+        """Take the names that these equations have in the whole text."""
+        for eqn in eqns:
+            if next(programs_in(tuple(eqn.params.values())), None) is not None:
+                self.equation(eqn, scope)
+                continue
+            for var in eqn.outvars:
+                if id(var) in scope.used:
+                    self.name(scope, var)
+
+    def hidden_equations(self, eqns: Sequence[Eqn]) -> str:
+        inside, todo = 0, list(eqns)
+        while todo:
+            eqn = todo.pop()
+            for program in programs_in(tuple(eqn.params.values())):
+                if identity(program) not in self.shared.names:
+                    inside += len(opened(program).eqns)
+                    todo += opened(program).eqns
+        more = f", {inside:,} in programs inside" if inside else ""
+        return f"{len(eqns):,} equations ({counts_text(eqns)}){more}"
+
+    def hidden_programs(self, programs: Sequence[tuple[str, Jaxpr | ClosedJaxpr]]) -> str:
+        eqns = [eqn for _, program in programs for eqn in opened(program).eqns]
+        return f"{len(programs):,} programs of {len(eqns):,} equations ({counts_text(eqns)})"
 
     # --- equations
 
@@ -234,15 +306,20 @@ class Writer:
                 if identity(program) not in self.shared.names:
                     scopes[identity(program)] = self.continue_names(eqn, scope, opened(program))
         if eqn.outvars:
-            outs = [[f"{self.name(scope, v) if id(v) in scope.used else '_'}:{v.aval.short}"] for v in eqn.outvars]
+            outs = [self.typed_name(self.name(scope, v) if id(v) in scope.used else "_", v) for v in eqn.outvars]
             parts += [Nest([Group(join([SOFT_SPACE], outs))]), " = "]
-        parts.append(eqn.primitive.name)
+        parts.append(self.word(eqn.primitive.name, "primitive"))
         pairs = [[f"{key}=", *self.parameter(eqn, key, value, scopes)]
-                 for key, value in forms.shown(eqn.primitive.name, eqn.params, self.jax)]
+                 for key, value in forms.shown(eqn.primitive.name, eqn.params, self.form.jax)]
         if pairs:
             parts.append(Group([Nest(["[", NOTHING, *join([SPACE], pairs)]), NOTHING, "]"]))
-        operands = [[self.name(scope, v)] for v in eqn.invars]
+        operands = [[self.operand(scope, v)] for v in eqn.invars]
         return [*parts, " ", Nest([Group(join([SOFT_SPACE], operands))])]
+
+    def operand(self, scope: Scope, atom):
+        if self.form.colored and atom.__class__ is Literal:
+            return Styled(literal_text(atom), "literal")
+        return self.name(scope, atom)
 
     def parameter(self, eqn: Eqn, key: str, value, scopes: dict[int, Scope]) -> list:
         if key == "name" and isinstance(value, str):
@@ -255,7 +332,8 @@ class Writer:
         if isinstance(value, (Jaxpr, ClosedJaxpr)):
             name = self.shared.names.get(identity(value))
             jaxpr = opened(value)
-            return [name or self.program(jaxpr, scopes.get(identity(value)) or Scope(jaxpr))]
+            return [self.word(name, "program") if name
+                    else self.program(jaxpr, scopes.get(identity(value)) or Scope(jaxpr))]
         fields = record_fields(value)
         if fields is not None:
             items = [[f"{k}=", *self.value(v, scopes)] for k, v in fields]
@@ -293,11 +371,21 @@ class Writer:
         name = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
         if not _BARE_NAME.fullmatch(name):
             name = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-        bare = name.startswith("<") or (self.jax and name not in self.shared.words)
+        bare = name.startswith("<") or (self.form.jax and name not in self.shared.words)
         return name if bare else f"<{name}>"
 
 
 SEMICOLON = type(SPACE)("; ")
+_COUNTED = 6
+
+
+def counts_text(eqns: Sequence[Eqn]) -> str:
+    """``mul 104, add 104, 3 others 12``"""
+    counts = sorted(Counter([eqn.primitive.name for eqn in eqns]).items(), key=lambda item: (-item[1], item[0]))
+    if len(counts) > _COUNTED:
+        others = counts[_COUNTED - 1:]
+        counts = [*counts[:_COUNTED - 1], (f"{len(others)} others", sum(n for _, n in others))]
+    return ", ".join([f"{name} {n:,}" for name, n in counts])
 
 
 # --- what users call -----------------------------------------------------------------------
@@ -321,7 +409,8 @@ def source_places() -> Callable[[Eqn], str | None]:
 
 
 def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn], str | None] = False,
-            arg_names: bool = False, jax: bool = False, width: int = 80) -> str:
+            print_shapes: bool = True, print_effects: bool = False, arg_names: bool = False, jax: bool = False,
+            fold: int | None = None, use_color: bool | None = None, width: int = 80) -> str:
     """The program as text.
 
     Parameters
@@ -330,11 +419,21 @@ def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn],
     source_info : bool or callable
         Write the source place of each equation to the right of it, as ``# file:line:column (function)``;
         a callable takes an equation and gives the text, or None for no text.
+    print_shapes : bool
+        Write the types of variables. The parser needs them.
+    print_effects : bool
+        Write what each program does besides computing, as ``in (a,) : { Debug } }``.
     arg_names : bool
         Call inputs what the source calls them (``x``, ``params.w``) instead of by letters.
     jax : bool
         Leave out what JAX leaves out and print what only JAX has, so that the text equals JAX's. The
         parser reads this form too.
+    fold : int, optional
+        At most so many equations of a program are printed, the first and the last, and so many of the programs
+        that are printed apart. A line between them counts those that are not. The names are those of the whole text.
+    use_color : bool, optional
+        Whether to write the colour codes of a terminal. Left out, they are written if standard output is a
+        terminal and ``NO_COLOR`` is not set.
     width : int
         Lines are broken to fit this many columns where they can be broken.
 
@@ -343,19 +442,25 @@ def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn],
     str
         One equation per line, or everything on one line if it fits.
 
+    Raises
+    ------
+    ValueError
+        If `width` or `fold` is not a positive integer.
+
     Examples
     --------
     >>> from calco.avals import ShapedArray
-from calco.core import Primitive
     >>> from calco.ir import Jaxpr, Var
     >>> x = Var(ShapedArray((3,), "float32"))
-    >>> print(Jaxpr([], [x], [], [x, x]).pretty_print())
+    >>> print(Jaxpr([], [x], [], [x, x]).pretty_print(use_color=False))
     { lambda ; a:f32[3]. let  in (a, a) }
     """
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-        raise ValueError(f"width must be a positive integer, got {width!r}")
+    for name, number in [("width", width), *([("fold", fold)] if fold is not None else [])]:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} must be a positive integer, got {number!r}")
     where = source_places() if source_info is True else source_info or None
-    return Writer(program, where, arg_names, jax).text(width)
+    colored = has_colors(sys.stdout) if use_color is None else bool(use_color)
+    return Writer(program, where, Form(arg_names, jax, print_shapes, print_effects, fold, colored)).text(width)
 
 
 def equation_text(program: Jaxpr | ClosedJaxpr, index: int) -> str:
