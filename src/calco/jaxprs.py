@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from calco import lax
 from calco.control import cond_p, jit_p
+from calco.control.select_branches import select_branches_p
 from calco.core import Primitive
 from calco.ir import ClosedJaxpr, check_jaxpr, rewrite
 from calco.ir import evaluate as _evaluate
@@ -19,7 +20,7 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
-    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, copy_p, add_any_p, convert_element_type_p)
+    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p, convert_element_type_p)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, gather, indices, lax) for name, value in vars(module).items()

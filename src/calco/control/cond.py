@@ -7,51 +7,37 @@ from collections.abc import Callable, Sequence
 
 from calco.avals import dtypes, tangent_aval, trees
 from calco.control.branches import Branch, close_branches, joined_types
-from calco.control.programs import hoist, take
+from calco.control.programs import take
+from calco.control.branch_programs import (
+    any_of,
+    known_branch,
+    linear_branch,
+    reduced_branches,
+    residual_slots,
+    with_common_operands,
+)
+from calco.control.select_branches import select_branches_p
 from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN
-from calco.ir import ClosedJaxpr, Var
+from calco.ir import ClosedJaxpr
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import ne
-from calco.ops.selection import clamp, select_n
-from calco.ops.structure import (
-    aval_of,
-    broadcast_in_dim,
-    convert_element_type,
-    literal_like,
-    move_dim,
-    zeros,
-)
-from calco.tracing import SelectedBranch, enclosing, python_literal, replay, stage
+from calco.ops.selection import clamp
+from calco.ops.structure import convert_element_type, literal_like, move_dim
+from calco.tracing import SelectedBranch, enclosing, python_literal
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_array
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_program
-from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
+from calco.transforms.reverse import linearized_program, transposed_program
 
 # --- the rules --------------------------------------------------------------------------------
 
 def bind_cond(index, branches: Sequence[ClosedJaxpr], operands) -> list:
     """Bind a conditional; constants of the branches become operands of all of them."""
-    hoisted = [hoist(b) for b in branches]
-    extra = [v for _, consts in hoisted for v in consts]
-    if extra:
-        counts = [len(consts) for _, consts in hoisted]
-        branches = [_padded(closed, sum(counts[:i]), sum(counts[i + 1:]), counts[i], hoisted, i)
-                    for i, (closed, _) in enumerate(hoisted)]
-        operands = [*extra, *operands]
-    return cond_p.bind(index, *operands, branches=tuple(branches))
-
-
-def _padded(closed: ClosedJaxpr, before: int, after: int, own: int, hoisted, i) -> ClosedJaxpr:
-    """`closed` with unused inputs for the constants of the branches before and after it."""
-    avals = [a for c, consts in hoisted for a in c.in_avals[:len(consts)]]
-    jaxpr = closed.jaxpr
-    invars = [*[Var(a) for a in avals[:before]], *jaxpr.invars[:own],
-              *[Var(a) for a in avals[before + own:]], *jaxpr.invars[own:]]
-    assert len(avals) == before + own + after
-    return ClosedJaxpr(jaxpr.replace(invars=invars))
+    branches, extra = with_common_operands(branches)
+    return cond_p.bind(index, *extra, *operands, branches=branches)
 
 
 def _infer(index, *avals, branches):
@@ -84,14 +70,10 @@ def _lower(block, outs, index, *operands, branches):
     return results
 
 
-def _any_of(masks) -> list[bool]:
-    return [any(column) for column in zip(*masks)] if masks else []
-
-
 def _jvp(primals, tangents, *, branches):
     index, *operands = primals
     nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
-    wanted = _any_of([jvp_program(b, nonzero).nonzero_out for b in branches])
+    wanted = any_of([jvp_program(b, nonzero).nonzero_out for b in branches])
     programs = [jvp_program(b, nonzero, wanted).closed for b in branches]
     outs = bind_cond(index, programs, [*operands, *take(tangents[1:], nonzero)])
     avals = branches[0].out_avals
@@ -103,59 +85,18 @@ def _linearize(trace, primals, tangents, params):
     index, *operands = primals
     branches = params["branches"]
     nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
-    wanted = _any_of([linearized_program(b, nonzero).nonzero_out for b in branches])
+    wanted = any_of([linearized_program(b, nonzero).nonzero_out for b in branches])
     programs = [linearized_program(b, nonzero, wanted) for b in branches]
-    slots, places = _residual_slots(programs)
+    slots, places = residual_slots([p.linear.in_avals[:p.residuals] for p in programs])
     n = len(branches[0].out_avals)
-    known = [_known_branch(p, n, slots, place) for p, place in zip(programs, places)]
+    known = [known_branch(p.known, n, p.known.jaxpr.outvars[n:], slots, place) for p, place in zip(programs, places)]
     outs = bind_cond(index, known, operands)
     outs, residuals = outs[:n], outs[n:]
     dots = iter(())
     if any(wanted):
-        linear = [_linear_branch(p, slots, place) for p, place in zip(programs, places)]
+        linear = [linear_branch(p.linear, p.residuals, slots, place) for p, place in zip(programs, places)]
         dots = iter(bind_cond(index, linear, [*residuals, *take(tangents[1:], nonzero)]))
     return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, branches[0].out_avals)]
-
-
-def _residual_slots(programs: Sequence[LinearizedProgram]):
-    """Types of the residuals that the branches share, and for each branch the slot of each of its own."""
-    slots: list = []
-    places = []
-    for program in programs:
-        free = list(range(len(slots)))
-        place = []
-        for aval in program.linear.in_avals[:program.residuals]:
-            slot = next((i for i in free if slots[i].strong is aval.strong), None)
-            if slot is None:
-                slot = len(slots)
-                slots.append(aval)
-            else:
-                free.remove(slot)
-            place.append(slot)
-        places.append(place)
-    return slots, places
-
-
-def _known_branch(program: LinearizedProgram, n: int, slots, place) -> ClosedJaxpr:
-    """Outputs, then every slot: this branch's residuals in theirs, zeros in the rest."""
-    closed, consts = hoist(program.known)
-    if consts:
-        return ClosedJaxpr(_known_branch(program._replace(known=closed), n, slots, place).jaxpr.replace(
-            constvars=closed.jaxpr.invars[:len(consts)], invars=closed.jaxpr.invars[len(consts):]), consts)
-    jaxpr = closed.jaxpr
-    own = dict(zip(place, jaxpr.outvars[n:]))
-    fillers = stage(lambda: [zeros(a) for i, a in enumerate(slots) if i not in own], []).jaxpr
-    filler = iter(fillers.outvars)
-    outs = [own[i] if i in own else next(filler) for i in range(len(slots))]
-    return ClosedJaxpr(jaxpr.replace(eqns=[*jaxpr.eqns, *fillers.eqns], outvars=[*jaxpr.outvars[:n], *outs]))
-
-
-def _linear_branch(program: LinearizedProgram, slots, place) -> ClosedJaxpr:
-    """Takes every slot, uses its own."""
-    jaxpr = program.linear.jaxpr
-    own = dict(zip(place, jaxpr.invars[:program.residuals]))
-    leading = [own[i] if i in own else Var(a) for i, a in enumerate(slots)]
-    return ClosedJaxpr(jaxpr.replace(invars=[*leading, *jaxpr.invars[program.residuals:]]), program.linear.consts)
 
 
 def _transpose(cotangents, index, *args, branches):
@@ -170,21 +111,12 @@ def _transpose(cotangents, index, *args, branches):
 def _batch(size, args, dims, *, branches):
     (index, *operands), (index_dim, *operand_dims) = args, dims
     if index_dim is None:
-        mapped = _any_of([[d is not None for d in batched_program(b, size, operand_dims).out_dims] for b in branches])
+        mapped = any_of([[d is not None for d in batched_program(b, size, operand_dims).out_dims] for b in branches])
         programs = [batched_program(b, size, operand_dims, mapped).closed for b in branches]
         return bind_cond(index, programs, operands), [0 if m else None for m in mapped]
     note_selected("cond", len(branches), size)
-    everything = [True] * len(branches[0].out_avals)
-    index = move_dim(index, index_dim, 0)
-    results = []
-    for branch in branches:
-        closed = batched_program(branch, size, operand_dims, everything).closed
-        results.append(replay(closed.jaxpr, closed.consts, operands))
-    which = ne(index, 0) if len(branches) == 2 else clamp(0, index, len(branches) - 1)
-    outs = []
-    for columns in zip(*results):
-        shape = aval_of(columns[0]).shape
-        outs.append(select_n(broadcast_in_dim(which, shape, (0,)), *columns))
+    outs = select_branches_p.bind(move_dim(index, index_dim, 0), *operands, branches=branches, dims=tuple(operand_dims),
+                                  size=size)
     return outs, [0] * len(outs)
 
 
@@ -204,8 +136,13 @@ def _effects(*, branches):
     return frozenset().union(*[b.effects for b in branches])
 
 
+def _dce(used, *, branches):
+    branches, needed = reduced_branches(branches, used)
+    return [True, *needed], {"branches": branches}
+
+
 cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects)
+                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce)
 
 
 # --- the functions ------------------------------------------------------------------------------

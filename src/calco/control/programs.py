@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from calco.ir import ClosedJaxpr
 from calco.ir.rewrite import dce
 
 _hoisted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_reduced: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
@@ -35,8 +35,19 @@ def take(values: Sequence, mask: Sequence[bool]) -> list:
 
 def dce_program(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
     """`closed` without what the outputs not marked in `used` need alone, and which inputs are left; remembered."""
-    memo = _reduced.setdefault(closed, {})
-    key = tuple(used)
+    used = tuple(used)
+
+    def make():
+        program, inputs = dce(closed, used)
+        return (None if program is closed else program), inputs  # a memory that held its own key would never be freed
+
+    program, inputs = kept(closed, ("dce", used), make)
+    return closed if program is None else program, inputs
+
+
+def kept(closed: ClosedJaxpr, key, make: Callable):
+    """``make()``, remembered with the program that it is made of for as long as that lives."""
+    memo = _kept.setdefault(closed, {})
     if key not in memo:
-        memo[key] = dce(closed, key)
+        memo[key] = make()
     return memo[key]
