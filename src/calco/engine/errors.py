@@ -19,7 +19,7 @@ class XlaRuntimeError(CalcoError, RuntimeError):
     """XLA failed while a program ran.
 
     Programs run asynchronously, so this may surface where a result is first read. Causes: not enough
-    memory, an argument on another device, an exception in a host callback.
+    memory, an argument on another device. (An exception in a callback is raised as it is.)
     """
 
 

@@ -6,13 +6,14 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, dtypes, shaped
 from calco.engine import shim
 from calco.engine.array import DeviceArray
+from calco.engine.callbacks import load, reraise, synchronous
 from calco.engine.client import backend, compile_options
 from calco.engine.errors import CompileError, XlaRuntimeError, deleted
 from calco.engine.shim import JaxlibError
@@ -45,6 +46,9 @@ class Executable:
         ``jax.buffer_donor``); after a run they are deleted, whether or not XLA could reuse them.
     compiler_options : mapping, optional
         XLA debug options: name to bool, int, float or str.
+    callbacks : sequence of callable
+        The Python functions that the module calls by their number: see `engine.callbacks`. A program with callbacks
+        runs on the thread that calls it, and has ended when the call returns.
 
     Attributes
     ----------
@@ -73,20 +77,24 @@ class Executable:
     >>> Executable.deserialize(double.serialize())([device_put(5.0)])
     [Array(10., dtype=float32)]
     """
-    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated")
+    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks")
 
     def __init__(self, text: str | bytes, out_avals: Sequence[ShapedArray], *, donated: Sequence[int] = (),
-                 compiler_options: Mapping[str, bool | int | float | str] | None = None):
+                 compiler_options: Mapping[str, bool | int | float | str] | None = None,
+                 callbacks: Sequence[Callable] = ()):
         options = _compile_options(compiler_options)
         found = backend()
         try:
             loaded = found.client.compile_and_load(text, found.device_list, options)
         except JaxlibError as error:
             raise CompileError(str(error), text) from None
-        self._set(loaded, out_avals, donated)
+        if callbacks:  # XLA takes them with bytes, not with text
+            loaded = load(loaded.serialize(), options, callbacks)
+        self._set(loaded, out_avals, donated, len(callbacks))
 
-    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int]) -> None:
-        self.loaded, self.execute = loaded, loaded.execute_sharded
+    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int) -> None:
+        self.loaded, self.callbacks = loaded, callbacks
+        self.execute = synchronous(loaded.execute_sharded) if callbacks else loaded.execute_sharded
         self.out_avals, self.donated = list(out_avals), tuple(donated)
         self.handlers = [_handler(a) for a in out_avals]
 
@@ -99,10 +107,13 @@ class Executable:
             If an argument was deleted or donated; it says which.
         XlaRuntimeError
             If XLA failed. An error that arises later is raised where a result is read.
+        BaseException
+            What a callback raised.
         """
         try:
             buffers = self.execute([a.buffer for a in arrays]).consume_with_handlers(self.handlers)
         except JaxlibError as error:
+            reraise(error)
             raise self.failure(arrays, error) from None
         for i in self.donated:
             arrays[i].delete()
@@ -114,6 +125,21 @@ class Executable:
             if array.buffer.is_deleted():
                 return deleted(array.aval, f"argument {i}")
         return XlaRuntimeError(str(error))
+
+    def with_callbacks(self, callbacks: Sequence[Callable]) -> Executable:
+        """The same program calling other functions. Nothing is compiled.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many as the program has.
+        """
+        if len(callbacks) != self.callbacks:
+            raise ValueError(f"callbacks: the program calls {self.callbacks} functions, got {len(callbacks)}")
+        made = type(self).__new__(type(self))
+        made._set(load(self._ask("serialize"), _compile_options(None), callbacks), self.out_avals, self.donated,
+                  len(callbacks))
+        return made
 
     def reused_donations(self) -> frozenset[int]:
         """The parameters whose memory XLA reuses for a result; those in `donated` but not here are wasted."""
@@ -142,15 +168,21 @@ class Executable:
     def serialize(self) -> bytes:
         """The executable as bytes, for `deserialize` on the same kind of machine with the same jaxlib."""
         payload = self._ask("serialize")
-        facts = {"target": target(), "donated": self.donated,
+        facts = {"target": target(), "donated": self.donated, "callbacks": self.callbacks,
                  "out_avals": [(a.shape, a.dtype.name, a.weak_type) for a in self.out_avals]}
         head = json.dumps(facts).encode()
         body = len(head).to_bytes(4, "little") + head + payload
         return _MAGIC + hashlib.sha256(body).digest() + body
 
     @classmethod
-    def deserialize(cls, data: bytes) -> Executable:
+    def deserialize(cls, data: bytes, callbacks: Sequence[Callable] = ()) -> Executable:
         """The executable that `serialize` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        callbacks : sequence of callable
+            The functions that the program calls, which are not in the bytes.
 
         Raises
         ------
@@ -166,13 +198,15 @@ class Executable:
         facts = json.loads(body[4:end])
         if facts["target"] != target():
             raise ValueError(f"data: made for {facts['target']}, this is {target()}")
-        found = backend()
+        if len(callbacks) != facts["callbacks"]:
+            raise ValueError(f"callbacks: the program calls {facts['callbacks']} functions, got {len(callbacks)}")
         try:
-            loaded = found.client.deserialize_executable(body[end:], found.device_list, _compile_options(None))
+            loaded = load(body[end:], _compile_options(None), callbacks)
         except JaxlibError as error:
             raise ValueError(f"data: XLA cannot load it: {error}") from None
         made = cls.__new__(cls)
-        made._set(loaded, [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]], facts["donated"])
+        made._set(loaded, [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]], facts["donated"],
+                  facts["callbacks"])
         return made
 
 
