@@ -1,5 +1,13 @@
-"""Higher-order primitives: nested `jit`, `cond` and `switch`. They hold programs, and so need the transforms."""
+"""Higher-order primitives: nested `jit`, conditionals, loops and custom rules. They hold programs, and so need the
+transforms."""
+from calco.control import checkpoint_policies
 from calco.control.call import call, jit_p
 from calco.control.cond import cond, cond_p, switch
+from calco.control.loops import fori_loop, scan, while_loop
+from calco.control.mapping import map
+from calco.control.remat import checkpoint, remat, remat_p
+from calco.control.scan import scan_p
+from calco.control.while_loop import while_p
 
-__all__ = ["call", "cond", "cond_p", "jit_p", "switch"]
+__all__ = ["call", "checkpoint", "checkpoint_policies", "cond", "cond_p", "fori_loop", "jit_p", "map", "remat", "remat_p",
+           "scan", "scan_p", "switch", "while_loop", "while_p"]

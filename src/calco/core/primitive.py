@@ -77,7 +77,8 @@ class Primitive:
         equations are interpreted.
     dce : callable or None
         ``(used, **params) -> (used_operands, params)`` for an operation with sub-programs: what is left of it where
-        only the results marked in `used` are needed. It then has those results and those operands alone.
+        only the results marked in `used` are needed. It then has those results and those operands alone. A rule that
+        has to keep other results too gives their mask as a third part.
     """
     __slots__ = ("name", "infer", "lower", "jvp", "transpose", "batch", "oracle", "linearize",
                  "multiple_results", "effects", "expand", "dce", "types", "__weakref__")

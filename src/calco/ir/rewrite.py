@@ -95,7 +95,8 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
 def _without_unused(eqn: Eqn, needed: set[int]) -> Eqn:
     """An equation with sub-programs, without what only unneeded results depend on."""
     used = [id(v) in needed for v in eqn.outvars]
-    operands, params = eqn.primitive.dce(used, **eqn.params)
+    operands, params, *results = eqn.primitive.dce(used, **eqn.params)
+    used = results[0] if results else used
     if all(used) and all(operands) and all(map(operator.is_, params.values(), eqn.params.values())):
         return eqn
     return eqn.replace(invars=[v for v, keep in zip(eqn.invars, operands, strict=True) if keep],

@@ -1,0 +1,219 @@
+"""What loops share: a body traced for the types of its carry, and how weak numbers in a carry give way."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from calco.avals import ShapedArray, dtypes, trees
+from calco.core import Array
+from calco.ir import DebugInfo, Literal
+from calco.ops.structure import convert_element_type
+from calco.tracing import Staged, enclosing, place_of, python_literal, replay, scalar, stage, user_frame
+from calco.tracing.leaks import check_staged
+from calco.tracing.replay import keep_selected
+from calco.transforms.arguments import check_array, check_arrays, function_name
+
+
+def label(function: Callable) -> str:
+    """The function's name and where it is defined."""
+    inner = function
+    while hasattr(inner, "func"):
+        inner = inner.func  # functools.partial
+    code = getattr(getattr(inner, "__wrapped__", inner), "__code__", None)
+    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else ""
+    return f"{function_name(function)}{place}"
+
+
+def loop_place(construct: str) -> str:
+    """``lax.scan at model.py:12``: the user's line that asks for the loop."""
+    frame = user_frame()
+    return f"{construct} at {place_of(frame.f_code, frame.f_lasti)}"
+
+
+class Body:
+    """A function that a loop runs, staged for arguments of these types."""
+    __slots__ = ("function", "staged", "out_tree")
+
+    def __init__(self, construct: str, role: str, function: Callable, in_tree, avals: Sequence[ShapedArray]):
+        self.function = function
+        found = []
+
+        def flat(*leaves):
+            outs, out_tree = trees.flatten(function(*trees.unflatten(in_tree, leaves)))
+            check_arrays(construct, f"the output{{}} of {role} {label(function)}", trees.path_strings(out_tree), outs)
+            found.append(out_tree)
+            return outs
+
+        try:
+            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+        except Exception as error:
+            note = f"This was raised while tracing {role} of {construct}, {label(function)}."
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+            raise
+        check_staged(self.staged.jaxpr, self.staged.captures, function)
+        self.out_tree = found[0]
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        return self.staged.jaxpr.out_avals
+
+
+def as_atom(x):
+    """A Python number as a literal, so that it keeps its weak type."""
+    return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
+
+
+def flatten_carry(construct: str, argument: str, tree) -> tuple[list, object, list[ShapedArray]]:
+    """The leaves of an initial carry, its structure and its types."""
+    leaves, treedef = trees.flatten(tree)
+    avals = []
+    for path, x in zip(trees.path_strings(treedef), leaves):
+        try:
+            avals.append(x.aval if isinstance(x, Array) else check_array(construct, f"{argument}{path}", x))
+        except TypeError as error:
+            raise TypeError(f"{error}; a carry is made of arrays and numbers: pass anything else through a closure") from None
+    return list(map(as_atom, leaves)), treedef, avals
+
+
+def converted(x, aval: ShapedArray):
+    """An initial value of the carry as one of this type."""
+    if isinstance(x, Literal):
+        return Literal(scalar(x.val, aval.dtype), aval)
+    return convert_element_type(x, aval.dtype, aval.weak_type)
+
+
+def joined(given: ShapedArray, returned: ShapedArray) -> ShapedArray | None:
+    """The type of a carry that starts as `given` and comes back as `returned`; None where there is none.
+
+    Numbers with a weak type give way, on either side.
+    """
+    if given is returned:
+        return given
+    if given.shape != returned.shape:
+        return None
+    try:
+        dtype, weak = dtypes.promote((given.dtype, given.weak_type), (returned.dtype, returned.weak_type))
+    except dtypes.TypePromotionError:
+        return None
+    if any(not a.weak_type and a.dtype != dtype for a in (given, returned)):
+        return None
+    return given.update(dtype=dtype, weak_type=weak)
+
+
+def settle(avals: Sequence[ShapedArray], trace: Callable, compare: Callable):
+    """Trace a body until its carry comes back as it went in.
+
+    Parameters
+    ----------
+    trace : callable
+        Types of the carry to ``(traced, types of the carry that comes back)``.
+    compare : callable
+        ``(given, returned) -> joined types``; it raises where two do not join.
+
+    Returns
+    -------
+    traced, avals
+        The last trace and the types it was made for. What it gives back may be weaker, and is to be converted.
+    """
+    while True:
+        traced, returned = trace(avals)
+        wanted = compare(avals, returned)
+        if all(a is b for a, b in zip(avals, wanted)):
+            return traced, avals
+        avals = wanted  # each time some number has become stronger, which it cannot for ever
+
+
+def check_structure(construct: str, what: str, function: Callable, given, returned) -> None:
+    """Raise unless a carry comes back as the tree that went in; the message names the first place that differs."""
+    if given == returned:
+        return
+    raise TypeError(f"{construct}: {what} must have the structure of the carry that went in, but "
+                    f"{difference(given, returned)}.\n  {label(function)} returned {shown_tree(returned)}\n"
+                    f"  the carry that went in is {shown_tree(given)}")
+
+
+def difference(given, returned, path: str = "") -> str:
+    """Where two structures first differ, in words."""
+    if given.type is not returned.type or given.is_leaf() != returned.is_leaf():
+        return f"carry{path} is {_kind(returned)} where it was {_kind(given)}"
+    entries = list(given.entries())
+    others = list(returned.entries())
+    if entries != others:
+        lost = [e for e in entries if e not in others]
+        new = [e for e in others if e not in entries]
+        if isinstance(entries[0] if entries else others[0], int):
+            return f"carry{path} is {_kind(returned)} where it was {_kind(given)}"
+        parts = [f"{words} {', '.join(map(repr, keys))}" for words, keys in (("no longer has", lost), ("also has", new))
+                 if keys]
+        return f"carry{path} {' and '.join(parts)}"
+    for place, a, b in zip(given.one_level().accessors(), given.children(), returned.children()):
+        if a != b:
+            return difference(a, b, path + "".join(entry.codify("") for entry in place))
+    return f"carry{path} has another structure"
+
+
+def _kind(tree) -> str:
+    if tree.is_leaf():
+        return "an array"
+    if tree.num_leaves == 0 and tree.type is type(None):
+        return "None"
+    name = tree.type.__name__
+    article = "an" if name[0] in "aeiou" else "a"
+    return f"{article} {name}" + (f" of {tree.num_children}" if tree.type in (tuple, list) else "")
+
+
+class _Leaf:
+    """A leaf in a tree that is shown."""
+    __slots__ = ()
+    __repr__ = lambda self: "*"  # noqa: E731
+
+
+def shown_tree(tree) -> str:
+    return repr(trees.unflatten(tree, [_Leaf()] * tree.num_leaves))
+
+
+def check_types(construct: str, function: Callable, paths: Sequence[str], given, returned) -> list[ShapedArray]:
+    """The joined types of a carry.
+
+    Raises
+    ------
+    TypeError
+        Naming every part of the carry whose two types do not join, the function and its line, and the way out.
+    """
+    wanted = [joined(a, b) for a, b in zip(given, returned)]
+    if None not in wanted:
+        return wanted
+    lines, casts = [], []
+    for path, a, b, found in zip(paths, given, returned, wanted):
+        if found is None:
+            lines.append(f"  carry{path} went in as {a.short} and came back as {b.short}")
+            if a.shape == b.shape:
+                casts.append(f"return the new carry{path} with .astype('{a.dtype.name}'), or start it as {b.dtype.name}")
+            else:
+                casts.append(f"carry{path} must keep its shape {a.shape}: start it with the shape {b.shape}, or update a "
+                             "part of it with .at[...].set")
+    raise TypeError(f"{construct}: the carry must keep its types, but in {label(function)}\n" + "\n".join(lines)
+                    + f"\nInstead: {casts[0]}.")
+
+
+def with_outputs(staged: Staged, avals: Sequence[ShapedArray], first: int = 0) -> Staged:
+    """The program with its outputs from number `first` on converted to these types."""
+    jaxpr = staged.jaxpr
+    if all(v.aval is a for v, a in zip(jaxpr.outvars[first:], avals)):
+        return staged
+    n = len(jaxpr.constvars)
+
+    def function(*args):
+        outs = replay(jaxpr, args[:n], args[n:])
+        for i, aval in enumerate(avals, first):
+            outs[i] = convert_element_type(outs[i], aval.dtype, aval.weak_type)
+        return outs
+
+    program = stage(function, [v.aval for v in (*jaxpr.constvars, *jaxpr.invars)], jaxpr.debug).jaxpr
+    return staged._replace(jaxpr=program.replace(constvars=program.invars[:n], invars=program.invars[n:]))
+
+
+def keep_record(*bodies: Body) -> None:
+    """What the last trace of each body says belongs on the record of the enclosing trace."""
+    for body in bodies:
+        keep_selected(body.staged.selected)

@@ -1,0 +1,391 @@
+"""`while_loop`, `scan` and `fori_loop`: loops that the compiled program runs."""
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+
+from calco.avals import dtypes, options, python_aval, shaped, trees
+from calco.control.carries import (
+    Body,
+    as_atom,
+    check_structure,
+    check_types,
+    converted,
+    flatten_carry,
+    keep_record,
+    label,
+    loop_place,
+    settle,
+    with_outputs,
+)
+from calco.control.loop_programs import Loop
+from calco.control.scan import bind_scan
+from calco.control.while_loop import bind_while
+from calco.core import Array, Tracer, state
+from calco.ir import ClosedJaxpr, Literal
+from calco.ops.arithmetic import add
+from calco.ops.comparison import lt
+from calco.ops.shapes import concatenate
+from calco.ops.structure import aval_of, convert_element_type, reshape
+from calco.tracing import Staged
+from calco.transforms.arguments import check_array
+
+
+def check_function(construct: str, argument: str, function) -> None:
+    if not callable(function):
+        raise TypeError(f"{construct}: {argument} must be callable, got {function!r} of type {type(function).__name__}")
+
+
+def _without_compiling() -> bool:
+    return options.thread.current.disable_jit and state.trace.eager
+
+
+def _closed(staged: Staged) -> tuple[ClosedJaxpr, list]:
+    """The program with what it captured as leading inputs, and those values."""
+    jaxpr = staged.jaxpr
+    return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars],
+                                     debug=jaxpr.debug._replace(arg_names=()))), staged.consts
+
+
+# --- while --------------------------------------------------------------------------------------
+
+def while_loop(cond_fun: Callable, body_fun: Callable, init_val):
+    """Run `body_fun` on a carry for as long as `cond_fun` of it is true, and return the last one.
+
+    Both functions are traced once; the compiled program runs the loop. How often it runs may depend on data.
+    It can be differentiated in forward mode alone.
+
+    Parameters
+    ----------
+    cond_fun : callable
+        From the carry to a scalar bool.
+    body_fun : callable
+        From the carry to the next one: the same tree, shapes and dtypes. Python numbers give way to the dtype of what
+        they meet.
+    init_val : pytree of arrays
+        The first carry.
+
+    Raises
+    ------
+    TypeError
+        If the condition is not a scalar bool, or the carry changes its structure or its types; it names the part of
+        the carry, both types, and the function with its line.
+
+    Examples
+    --------
+    >>> from calco import lax
+    >>> lax.while_loop(lambda x: x < 100, lambda x: x * 2, 3).item()
+    192
+    """
+    check_function("lax.while_loop", "cond_fun", cond_fun)
+    check_function("lax.while_loop", "body_fun", body_fun)
+    if _without_compiling():
+        while cond_fun(init_val):
+            init_val = body_fun(init_val)
+        return init_val
+    return _while(loop_place("lax.while_loop"), cond_fun, body_fun, init_val)
+
+
+def _while(place: str, cond_fun: Callable, body_fun: Callable, init_val, bound: str = ""):
+    construct = place.partition(" at ")[0]
+    leaves, tree, avals = flatten_carry(construct, "init_val", init_val)
+    in_tree = trees.structure((init_val,))
+    paths = trees.path_strings(tree)
+
+    def trace(avals):
+        body = Body(construct, "body_fun", body_fun, in_tree, avals)
+        check_structure(construct, "what body_fun returns", body_fun, tree, body.out_tree)
+        return body, body.out_avals
+
+    body, wanted = settle(avals, trace, lambda a, b: check_types(place, body_fun, paths, a, b))
+    cond = Body(construct, "cond_fun", cond_fun, in_tree, wanted)
+    found = cond.out_avals
+    if cond.out_tree != _LEAF or found[0].shape or found[0].dtype != dtypes.bool_:
+        given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.unflatten(
+            cond.out_tree, [a.short for a in found])
+        raise TypeError(f"{construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned {given}"
+                        + ("; compare it with something, or use .any() or .all()" if found else ""))
+    keep_record(body, cond)
+    init = [converted(x, a) for x, a in zip(leaves, wanted)]
+    cond_program, cond_consts = _closed(cond.staged)
+    named = cond_program.jaxpr.debug._replace(name=f"{place}; {bound}" if bound else place)
+    cond_program = ClosedJaxpr(cond_program.jaxpr.replace(debug=named))
+    body_program, body_consts = _closed(with_outputs(body.staged, wanted))
+    return trees.unflatten(tree, _forwarding_while(cond_program, cond_consts, body_program, body_consts, init))
+
+
+def _forwarding_while(cond: ClosedJaxpr, cond_consts: list, body: ClosedJaxpr, body_consts: list, init: list) -> list:
+    """Bind a loop; what the body passes on unchanged is a constant of it."""
+    n = len(body_consts)
+    ins, outs = body.jaxpr.invars[n:], body.jaxpr.outvars
+    passed = [a is b for a, b in zip(ins, outs)]
+    if not any(passed):
+        return bind_while(cond, cond_consts, body, body_consts, init)
+    m = len(cond_consts)
+
+    def moved(program: ClosedJaxpr, count: int, outvars) -> tuple[ClosedJaxpr, list[bool]]:
+        jaxpr = program.jaxpr
+        read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in outvars}
+        carry = jaxpr.invars[count:]
+        fixed = [on and id(v) in read for v, on in zip(carry, passed)]
+        invars = [*jaxpr.invars[:count], *[v for v, on in zip(carry, fixed) if on],
+                  *[v for v, on in zip(carry, passed) if not on]]
+        return ClosedJaxpr(jaxpr.replace(invars=invars, outvars=outvars)), fixed
+
+    cond, of_cond = moved(cond, m, cond.jaxpr.outvars)
+    body, of_body = moved(body, n, [v for v, on in zip(outs, passed) if not on])
+    rest = iter(bind_while(cond, [*cond_consts, *[x for x, on in zip(init, of_cond) if on]],
+                           body, [*body_consts, *[x for x, on in zip(init, of_body) if on]],
+                           [x for x, on in zip(init, passed) if not on]))
+    return [_as_array(x) if on else next(rest) for x, on in zip(init, passed)]
+
+
+def _as_array(x):
+    """An initial value that is a result too: a number becomes an array."""
+    return convert_element_type(x, x.aval.dtype, x.aval.weak_type) if isinstance(x, Literal) else x
+
+
+_LEAF = trees.structure(0)
+
+
+# --- scan ---------------------------------------------------------------------------------------
+
+def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+         _split_transpose: bool = False):
+    """Run `f` over the leading axis of `xs` with a carry, and stack what it returns for each row.
+
+    It is ``carry, y = f(carry, x)`` for each ``x`` of `xs`, traced once and run as a loop of the compiled program. It
+    can be differentiated in both modes; the backward pass keeps what it needs of each step.
+
+    Parameters
+    ----------
+    f : callable
+        ``(carry, x) -> (carry, y)``. The carry keeps its tree, shapes and dtypes; Python numbers give way.
+    init : pytree of arrays
+        The first carry.
+    xs : pytree of arrays, or None
+        Scanned along axis 0; all have one length.
+    length : int, optional
+        The number of steps; needed where `xs` has no arrays.
+    reverse : bool
+        Whether to go from the last row to the first. Each ``y`` stays with its ``x``.
+    unroll : int or bool
+        How many steps are written out in one turn of the loop; True for all.
+
+    Returns
+    -------
+    carry, ys
+        The last carry, and the results stacked along axis 0.
+
+    Raises
+    ------
+    TypeError
+        If `f` does not return a pair, or the carry changes its structure or its types.
+    ValueError
+        If the lengths differ, an array of `xs` has no axis, or `unroll` is less than 1.
+
+    Examples
+    --------
+    >>> from calco import lax
+    >>> import calco.numpy as jnp
+    >>> total, sums = lax.scan(lambda c, x: (c + x, c + x), 0, jnp.arange(1, 5))
+    >>> total.item(), sums.tolist()
+    (10, [1, 3, 6, 10])
+    """
+    check_function("lax.scan", "f", f)
+    place = loop_place("lax.scan")
+    rows, x_tree = trees.flatten(xs)
+    rows = [x if isinstance(x, (Array, np.ndarray)) else _row_array(path, x)
+            for path, x in zip(trees.path_strings(x_tree), rows)]
+    how = Loop(scan_length(x_tree, rows, length), _flag("reverse", reverse), _unroll(unroll, length))
+    how = how._replace(unroll=min(how.unroll, max(how.length, 1)) if unroll is not True else max(how.length, 1))
+    if _without_compiling():
+        return _scan_in_python(f, init, x_tree, rows, how)
+    leaves, tree, avals = flatten_carry("lax.scan", "init", init)
+    row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
+    in_tree = trees.structure((init, xs))
+    paths = trees.path_strings(tree)
+    n = len(leaves)
+
+    def trace(avals):
+        body = Body("lax.scan", "f", f, in_tree, [*avals, *row_avals])
+        if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
+            given = trees.unflatten(body.out_tree, [a.short for a in body.out_avals])
+            raise TypeError(f"lax.scan: f must return a pair (carry, y), but {label(f)} returned {given!r}; return "
+                            "(carry, None) if there is nothing to stack")
+        check_structure("lax.scan", "the carry that f returns", f, tree, body.out_tree.child(0))
+        return body, body.out_avals[:n]
+
+    body, wanted = settle(avals, trace, lambda a, b: check_types(place, f, paths, a, b))
+    keep_record(body)
+    program, consts = _closed(with_outputs(body.staged, wanted))
+    init = [converted(x, a) for x, a in zip(leaves, wanted)]
+    outs = _forwarding_scan(program, consts, init, rows, how)
+    return trees.unflatten(body.out_tree, outs)
+
+
+def _forwarding_scan(program: ClosedJaxpr, consts: list, init: list, rows: list, how: Loop) -> list:
+    """Bind a loop; what the body passes on unchanged is a constant of it."""
+    jaxpr = program.jaxpr
+    n, m = len(consts), len(init)
+    carry = jaxpr.invars[n:n + m]
+    passed = [a is b for a, b in zip(carry, jaxpr.outvars)]
+    if not any(passed):
+        final, ys = bind_scan(program, consts, init, rows, how)
+        return [*final, *ys]
+    read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in jaxpr.outvars[m:]}
+    fixed = [on and id(v) in read for v, on in zip(carry, passed)]
+    invars = [*jaxpr.invars[:n], *[v for v, on in zip(carry, fixed) if on],
+              *[v for v, on in zip(carry, passed) if not on], *jaxpr.invars[n + m:]]
+    outvars = [*[v for v, on in zip(jaxpr.outvars, passed) if not on], *jaxpr.outvars[m:]]
+    final, ys = bind_scan(ClosedJaxpr(jaxpr.replace(invars=invars, outvars=outvars)),
+                          [*consts, *[x for x, on in zip(init, fixed) if on]],
+                          [x for x, on in zip(init, passed) if not on], rows, how)
+    rest = iter(final)
+    return [*[_as_array(x) if on else next(rest) for x, on in zip(init, passed)], *ys]
+
+
+def _row_array(path: str, x):
+    check_array("lax.scan", f"xs{path}", x)
+    if hasattr(x, "__jax_array__"):
+        return x.__jax_array__()
+    raise ValueError(f"lax.scan: xs{path} is the scalar {x!r}; what is scanned needs a leading axis. Pass what is the "
+                     "same in every step through a closure, or as part of the carry.")
+
+
+def _flag(name: str, value) -> bool:
+    if isinstance(value, Tracer):
+        raise TypeError(f"lax.scan: {name} must be a Python bool, got the traced value {value!r}")
+    return bool(value)
+
+
+def _unroll(unroll, length) -> int:
+    if isinstance(unroll, (bool, np.bool_)):
+        return 1
+    number = _whole("unroll", unroll)
+    if number < 1:
+        raise ValueError(f"lax.scan: unroll must be at least 1, got {number}; True writes out all steps")
+    return number
+
+
+def _whole(name: str, value) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"lax.scan: {name} must be an int, got {value!r} of type {type(value).__name__}") from None
+
+
+def scan_length(x_tree, rows: list, length) -> int:
+    paths = trees.path_strings(x_tree)
+    for path, x in zip(paths, rows):
+        if not aval_of(x).shape:
+            raise ValueError(f"lax.scan: xs{path} has shape (); what is scanned needs a leading axis. Pass what is the "
+                             "same in every step through a closure, or as part of the carry.")
+    lengths = [aval_of(x).shape[0] for x in rows]
+    if length is not None:
+        length = _whole("length", length)
+        if length < 0:
+            raise ValueError(f"lax.scan: length must not be negative, got {length}")
+        wrong = [f"xs{path} has {n} rows" for path, n in zip(paths, lengths) if n != length]
+        if wrong:
+            raise ValueError(f"lax.scan: length={length}, but {', '.join(wrong)}")
+        return length
+    if not lengths:
+        raise ValueError("lax.scan: xs has no arrays, so length= must say how many steps there are")
+    if len(set(lengths)) > 1:
+        raise ValueError("lax.scan: the arrays of xs have different lengths: "
+                         + ", ".join(f"xs{path} has {n} rows" for path, n in zip(paths, lengths)))
+    return lengths[0]
+
+
+def _scan_in_python(f: Callable, carry, x_tree, rows: list, how: Loop):
+    if not how.length:
+        raise ValueError("lax.scan of no steps cannot run with disable_jit: without a step, the type of y is unknown")
+    found = []
+    for i in reversed(range(how.length)) if how.reverse else range(how.length):
+        carry, y = f(carry, trees.unflatten(x_tree, [x[i] for x in rows]))
+        found.append(y)
+    if how.reverse:
+        found.reverse()
+    return carry, trees.map_(lambda *ys: concatenate([reshape(y, (1, *aval_of(y).shape)) for y in ys], 0), *found)
+
+
+# --- fori ---------------------------------------------------------------------------------------
+
+def fori_loop(lower, upper, body_fun: Callable, init_val, *, unroll: int | bool | None = None):
+    """Run ``carry = body_fun(i, carry)`` for ``i`` from `lower` to ``upper - 1``.
+
+    Bounds that are known while tracing make a loop of known length (a `scan`), which can be differentiated in both
+    modes; traced bounds make a `while_loop`.
+
+    Parameters
+    ----------
+    lower, upper : scalar
+        Integers of one dtype; Python numbers take that of the other.
+    body_fun : callable
+        From the index and the carry to the next carry.
+    init_val : pytree of arrays
+    unroll : int or bool, optional
+        See `scan`; for bounds that are known.
+
+    Examples
+    --------
+    >>> from calco import lax
+    >>> lax.fori_loop(1, 5, lambda i, x: x * i, 1.0).item()
+    24.0
+    """
+    check_function("lax.fori_loop", "body_fun", body_fun)
+    bounds = {"lower": lower, "upper": upper}
+    avals = {}
+    for name, bound in bounds.items():
+        aval = avals[name] = check_array("lax.fori_loop", name, bound)
+        if aval.shape or dtypes.kind(aval.dtype) not in "iu":
+            raise TypeError(f"lax.fori_loop: {name} must be an integer scalar, got {aval.short}")
+    dtype, weak = dtypes.promote(*[(a.dtype, a.weak_type) for a in avals.values()])
+    if any(not a.weak_type and a.dtype != dtype for a in avals.values()):
+        raise TypeError("lax.fori_loop: lower and upper must have one dtype, got "
+                        f"{avals['lower'].short} and {avals['upper'].short}")
+    aval = shaped((), dtype, weak)
+    traced = [name for name, bound in bounds.items() if isinstance(bound, Tracer)]
+    if not traced or _without_compiling():
+        return _fori_known(operator.index(lower), operator.index(upper), aval, body_fun, init_val, unroll)
+    if unroll not in (None, 1, False):
+        raise ValueError(f"lax.fori_loop: unroll={unroll!r} needs bounds that are known while tracing, but "
+                         f"{' and '.join(traced)} {'are' if len(traced) > 1 else 'is'} traced")
+    place = loop_place("lax.fori_loop")
+
+    def cond_fun(carry):
+        return lt(carry[0], carry[1])
+
+    def step(carry):
+        i, last, x = carry
+        after = add(i, converted(as_atom(1), aval))
+        return after, last, body_fun(i, x)
+
+    named(step, body_fun)
+    first, last = [converted(as_atom(bound), aval) for bound in (lower, upper)]
+    return _while(place, cond_fun, step, (first, last, init_val), " and ".join(traced))[2]
+
+
+def named(step: Callable, body_fun: Callable) -> None:
+    """Let messages about `step` name the user's function."""
+    step.__wrapped__ = body_fun
+    step.__name__ = getattr(body_fun, "__name__", "body_fun")
+
+
+def _fori_known(lower: int, upper: int, aval, body_fun: Callable, init_val, unroll):
+    if _without_compiling():
+        for i in range(lower, upper):
+            init_val = body_fun(i, init_val)
+        return init_val
+
+    def step(carry, _):
+        i, x = carry
+        after = add(i, converted(as_atom(1), aval))
+        return (after, body_fun(i, x)), None
+
+    named(step, body_fun)
+    first = converted(as_atom(lower), aval)
+    return scan(step, (first, init_val), None, max(upper - lower, 0), unroll=1 if unroll is None else unroll)[0][1]
