@@ -10,7 +10,7 @@ from calco.core import Trace, Tracer, errors, set_eager_trace
 from calco.engine import DeviceArray, Executable, put
 from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
-from calco.jit.lowering import lower_module
+from calco.jit.lowering import LoweredModule, lower_module
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import scalar, unmasked
 
@@ -31,7 +31,7 @@ def as_array(x) -> DeviceArray:
     return put(unmasked(x), aval)
 
 
-_LIMIT = 1024  # numbers kept on the device
+_LIMIT = 1024  # numbers kept on the device, and programs kept by their text
 _numbers: dict[tuple, DeviceArray] = {}
 
 
@@ -65,11 +65,13 @@ class EagerTrace(Trace):
         super().__init__(None)
         self._compiled: dict[tuple, Executable] = {}
         self._by_program: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self._by_text: dict[str, Executable] = {}
+        self._by_text: dict[str, Executable | bytes] = {}
         self._lock = threading.Lock()
 
     def process(self, primitive, args, params):
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in args]
+        if primitive.evaluate is not None:
+            return primitive.evaluate(arrays, params)
         programs = subjaxprs(params)
         if programs:
             return self._process_program(primitive, arrays, params, programs)
@@ -115,24 +117,33 @@ class EagerTrace(Trace):
     def _process_program(self, primitive, arrays, params, programs):
         """Operations that hold programs: a program that was run before, or one whose text was."""
         memo = self._by_program.setdefault(programs[0], {})
-        key = (primitive, *[x.aval for x in arrays], *params.items())
+        # The memo goes with the program: nothing in it may keep that alive.
+        key = (primitive, *map(weakref.ref, programs), *[x.aval for x in arrays],
+               *[item for item in params.items() if not subjaxprs(dict([item]))])
         executable = memo.get(key)
         if executable is None:
             avals = [x.aval for x in arrays]
             out = primitive.type_of(tuple(avals), params)
             outs = out if primitive.multiple_results else [out]
-            text = _module_text(primitive, avals, outs, params)
-            executable = self._by_text.get(text)
-            if executable is None:
-                executable = self._by_text[text] = Executable(text, outs)
-            memo[key] = executable
+            memo[key] = executable = self._load(_lowered(primitive, avals, outs, params), outs)
         outs = executable(arrays)
         return outs if primitive.multiple_results else outs[0]
+
+    def _load(self, module: LoweredModule, outs) -> Executable:
+        """The executable of `module`. One that calls Python functions is remembered as bytes, without them."""
+        known = self._by_text.get(module.text)
+        if known is None:
+            executable = Executable(module.text, outs, callbacks=module.callbacks)
+            if len(self._by_text) >= _LIMIT:
+                self._by_text.clear()
+            self._by_text[module.text] = executable.serialize() if module.callbacks else executable
+            return executable
+        return Executable.deserialize(known, module.callbacks) if module.callbacks else known
 
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)
         outs = out if primitive.multiple_results else [out]
-        executable = Executable(_module_text(primitive, avals, outs, params), outs)
+        executable = Executable(_lowered(primitive, avals, outs, params).text, outs)
         with self._lock:
             return self._compiled.setdefault(key, executable)
 
@@ -144,9 +155,9 @@ class EagerTrace(Trace):
             _numbers.clear()
 
 
-def _module_text(primitive, avals, outs, params) -> str:
+def _lowered(primitive, avals, outs, params) -> LoweredModule:
     invars, outvars = [Var(a) for a in avals], [Var(a) for a in outs]
-    return lower_module(Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars), primitive.name).text
+    return lower_module(Jaxpr([], invars, [Eqn(primitive, invars, outvars, params)], outvars), primitive.name)
 
 
 eager = EagerTrace()

@@ -11,11 +11,12 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, trees
 from calco.core import Tracer
 from calco.engine import DeviceArray, Executable, put_scalar
+from calco.engine.callbacks import reraise
 from calco.engine.errors import XlaRuntimeError, deleted
 from calco.engine.hostcall import host_call, suits
 from calco.engine.shim import JaxlibError
 from calco.engine.transfer import put_host
-from calco.ir import ClosedJaxpr
+from calco.ir import ClosedJaxpr, Summary
 from calco.ir.rewrite import dce
 from calco.jit.eager import as_array
 from calco.jit.lowering import lower_module
@@ -76,6 +77,20 @@ class Traced:
             if self._lowered is None:
                 self._lowered = Lowered(self)
             return self._lowered
+
+    def summary(self) -> Summary:
+        """Its equations by primitive, line and nesting; with XLA's estimates if it was compiled already.
+
+        Examples
+        --------
+        >>> import calco
+        >>> traced = calco.jit(lambda x: x * x + 1).trace(2.0)
+        >>> traced.summary().total.equations, traced.summary().flops
+        (2, None)
+        """
+        lowered = self._lowered
+        compiled = lowered._compiled if lowered is not None else None
+        return self.jaxpr.summary() if compiled is None else compiled.summary()
 
     def __str__(self) -> str:
         return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
@@ -194,7 +209,7 @@ class Compiled:
         self.wrap = _array_or_float0 if any(hollow) else DeviceArray
         real = [a.update(dtype=dtypes.bool_) if h else a for h, a in zip(hollow, self.out_avals)]
         self.executable = Executable(lowered.as_text(), real, donated=donated,
-                                     compiler_options=compiler_options)
+                                     compiler_options=compiler_options, callbacks=lowered.callbacks)
         traced.record.seconds["compile"] = perf_counter() - start
         self.lowered, self.record = lowered, traced.record
         # Arrays of its own: delete() on the user's lets go of a buffer that this program keeps.
@@ -226,6 +241,7 @@ class Compiled:
         try:
             outs = self.execute(buffers).consume_with_handlers(self.handlers)
         except JaxlibError as error:
+            reraise(error)
             raise self._failure(buffers, error) from None
         self.record.calls += 1
         if self.single:
@@ -258,7 +274,7 @@ class Compiled:
 
     def _host_dispatch(self):
         """jaxlib's dispatcher for this program, where it may be used."""
-        if not self._plain or self.donates or not suits(self.in_avals):
+        if not self._plain or self.donates or self.executable.callbacks or not suits(self.in_avals):
             return None
         return host_call(self.executable.loaded, self.execute, self.handlers, len(self.in_avals), self.out_avals)
 
@@ -282,7 +298,8 @@ class Compiled:
                     buffers = execute([x.buffer, y.buffer]).consume_with_handlers(handlers)
                 else:
                     buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
-            except JaxlibError:
+            except JaxlibError as error:
+                reraise(error)
                 return run(args)  # it says which argument was deleted
             record.calls += 1
             result = new(DeviceArray)
@@ -307,7 +324,8 @@ class Compiled:
                 latest = known = number, put_scalar(number, aval).buffer
             try:
                 buffers = execute([x.buffer, known[1]]).consume_with_handlers(handlers)
-            except JaxlibError:
+            except JaxlibError as error:
+                reraise(error)
                 return run(args)  # it says which argument was deleted
             record.calls += 1
             result = new(DeviceArray)
@@ -322,12 +340,16 @@ class Compiled:
             arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
         except (TypeError, ValueError, OverflowError) as error:
             raise self._bad_argument(leaves, error) from None
+        buffers = [x.buffer for x in arrays]
         try:
-            outs = self.executable(arrays)
-        except RuntimeError as error:
-            raise self._failure([x.buffer for x in arrays], error) from None
+            outs = self.execute(buffers).consume_with_handlers(self.handlers)
+        except JaxlibError as error:
+            reraise(error)
+            raise self._failure(buffers, error) from None
+        for i in self.executable.donated:
+            arrays[i].delete()
         self.record.calls += 1
-        outs = [self.wrap(x.buffer, a) for x, a in zip(outs, self.out_avals)]
+        outs = list(map(self.wrap, outs, self.out_avals))
         return outs[0] if self.single else self.unflatten(outs)
 
     def _bad_argument(self, leaves, error: Exception) -> Exception:
@@ -420,6 +442,17 @@ class Compiled:
     def cost_analysis(self) -> dict:
         """XLA's estimates: ``flops``, ``bytes accessed``, and more by name."""
         return self.executable.cost_analysis()
+
+    def summary(self) -> Summary:
+        """The equations it was compiled from by primitive, line and nesting, and XLA's estimates for the program.
+
+        Examples
+        --------
+        >>> import calco
+        >>> calco.jit(lambda x: x * x + 1).lower(2.0).compile().summary().flops
+        2.0
+        """
+        return self.lowered.traced.jaxpr.summary(cost=self.cost_analysis())
 
     def memory_analysis(self):
         """Bytes of arguments, outputs, temporaries and code."""
