@@ -7,6 +7,7 @@ DEBUG = "Debug"  # a callback for the reader of a program; may be dropped by no 
 ORDERED_DEBUG = "OrderedDebug"
 IO = "IO"  # a callback that changes the world
 ORDERED_IO = "OrderedIO"
+CHECK = "Check"  # a check that may fail; `checkify` makes it an error value before a program is lowered
 REF = "Ref"  # reads or writes of mutable references; gone before a program is lowered
 
 # Ordered by a token that the lowered program hands from one operation to the next.
