@@ -8,7 +8,7 @@ from calco import lax
 from calco.control import cond_p, jit_p
 from calco.control.select_branches import select_branches_p
 from calco.core import Primitive
-from calco.ir import ClosedJaxpr, check_jaxpr, rewrite
+from calco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
 from calco.ir import evaluate as _evaluate
 from calco.ir import parse_jaxpr as _parse
 from calco.ops import arithmetic, gather, indices
@@ -20,7 +20,8 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
-    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p, convert_element_type_p)
+    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p,
+                        convert_element_type_p)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, gather, indices, lax) for name, value in vars(module).items()
@@ -81,14 +82,15 @@ def dce(program: ClosedJaxpr) -> ClosedJaxpr:
     return rewrite.dce(program, keep_inputs=True)[0]
 
 
-def summary(program: ClosedJaxpr) -> dict[str, int]:
-    """How many equations there are of each primitive, nested programs included.
+def summary(program: ClosedJaxpr) -> Summary:
+    """The equations of `program` by primitive, by line of the source and by nesting.
 
     Examples
     --------
     >>> import calco, calco.numpy as jnp
     >>> from calco import jaxprs
-    >>> jaxprs.summary(calco.make_jaxpr(lambda x: jnp.sin(x) + jnp.sin(x))(1.0))
+    >>> found = jaxprs.summary(calco.make_jaxpr(lambda x: jnp.sin(x) + jnp.sin(x))(1.0))
+    >>> {name: count.equations for name, count in found.by_primitive.items()}
     {'sin': 2, 'add': 1}
     """
-    return rewrite.summary(program)
+    return program.summary()

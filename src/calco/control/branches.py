@@ -83,7 +83,7 @@ class _Shown(str):
 
 
 def join_avals(avals: Sequence[ShapedArray]) -> ShapedArray | None:
-    """The one type that values of these types can have: Python numbers promote, all else is equal; None if there is none.
+    """The one type that values of these types can have, or None: Python numbers promote, all else is equal.
 
     The rule of branches and of loop carries: weak types give way to each other and to the strong ones, which have to be
     of one dtype; shapes are equal.
