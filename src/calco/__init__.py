@@ -8,7 +8,8 @@ StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``,
 >>> calco.jit(lambda x: jnp.sin(x) * 2)(0.0).item()
 0.0
 """
-from calco import errors, jaxprs, lax, numpy, tree, tree_util
+from calco import ad_checkpoint, errors, jaxprs, lax, numpy, tree, tree_util
+from calco.control import checkpoint, checkpoint_policies, remat
 from calco.core import Array
 from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
 from calco.ir import ClosedJaxpr, Jaxpr
@@ -54,8 +55,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "PurityReport",
     "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
-    "assert_static", "block_until_ready", "check_pure", "checking_leaks", "clear_caches", "config", "default_backend",
+    "ad_checkpoint", "assert_static", "block_until_ready", "check_pure", "checking_leaks", "checkpoint",
+    "checkpoint_policies", "clear_caches", "config", "default_backend",
     "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape",
     "explain", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax",
-    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "show_traces", "tree",
-    "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]
+    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "remat", "show_traces",
+    "tree", "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]

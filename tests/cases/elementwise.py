@@ -273,6 +273,8 @@ CONVERSION = [
       for x in (array(COMPLEX, C64), np.array([1, 2], I32), np.array([True]), np.zeros((0, 2), F16))],
     Case("copy", (array(SOME, F32),), differentiable=True),
     Case("copy", (array(SPECIAL, F32),)), Case("stop_gradient", (array(SPECIAL, F32),)),
+    Case("name", (array(SOME, F32),), dict(name="hidden"), differentiable=True),
+    Case("name", (np.array(3, I32),), dict(name="steps")),
     Case("optimization_barrier", (array(SOME, F32),), differentiable=True),
     Case("optimization_barrier", (array(SOME, F32), array([[1, 2]], F32)), differentiable=True),
     Case("optimization_barrier", (array(SOME, F32), np.array(3, I32)), differentiable=(0,)),

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity", "calco.test_util",
-         "calco.tree", "calco.tree_util"]
+DOORS = ["calco", "calco.ad_checkpoint", "calco.errors", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity",
+         "calco.test_util", "calco.tree", "calco.tree_util"]
 
 
 @pytest.mark.parametrize("door", DOORS)

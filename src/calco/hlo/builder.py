@@ -176,10 +176,11 @@ class Block:
                           f"({t}, {t}) -> {out.mlir}{self.location}")
         return v
 
-    def call(self, function: str, operands, outs) -> list[Value]:
+    def call(self, function: str, operands, outs, attrs: str = "") -> list[Value]:
         """Call a private function of the module."""
         results, left = self._results(outs)
-        self.lines.append(f'{left}func.call @{function}({", ".join([x.name for x in operands])}) : '
+        attrs = f" {{{attrs}}}" if attrs else ""
+        self.lines.append(f'{left}func.call @{function}({", ".join([x.name for x in operands])}){attrs} : '
                           f'({", ".join([x.aval.mlir for x in operands])}) -> ({", ".join([a.mlir for a in outs])})'
                           f"{self.location}")
         return results

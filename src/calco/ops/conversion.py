@@ -218,6 +218,17 @@ def optimization_barrier(operand, /):
     return trees.unflatten(treedef, optimization_barrier_p.bind(*leaves))
 
 
+# --- name ---------------------------------------------------------------------------------------------
+
+name_p = Primitive(
+    "name", infer=lambda x, *, name: x,
+    lower=lambda b, outs, x, *, name: x,
+    jvp=lambda primals, tangents, *, name: (name_p.bind(primals[0], name=name), tangents[0]),
+    transpose=lambda ct, x, *, name: (ct if isinstance(x, Linear) else None,),
+    batch=lambda size, args, dims, *, name: (name_p.bind(args[0], name=name), dims[0]),
+    oracle=lambda x, *, name: np.asarray(x))
+
+
 # --- arrays like others -----------------------------------------------------------------------------
 
 def full_like(x, fill_value, dtype=None, shape=None):
@@ -250,5 +261,5 @@ def full_like(x, fill_value, dtype=None, shape=None):
 
 
 __all__ = ["bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type", "convert_element_type_p",
-           "copy_p", "full_like", "optimization_barrier", "optimization_barrier_p", "reduce_precision",
+           "copy_p", "full_like", "name_p", "optimization_barrier", "optimization_barrier_p", "reduce_precision",
            "reduce_precision_p", "stop_gradient", "stop_gradient_p"]

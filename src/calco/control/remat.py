@@ -1,0 +1,369 @@
+"""`checkpoint`: a function that, differentiated, keeps little and computes the rest again."""
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.avals import tangent_aval, trees
+from calco.control.programs import dce_program, hoist, take
+from calco.core import Linear, Primitive, Zero
+from calco.core.effects import needs_token
+from calco.core.errors import ConcretizationTypeError
+from calco.engine import default_backend
+from calco.hlo import TOKEN
+from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from calco.ir.evaluate import evaluate_reference
+from calco.ir.rewrite import dce, has_effects, inline_calls, substitute
+from calco.tracing import enclosing, python_literal, replay, stage
+from calco.tracing.leaks import check_staged
+from calco.tracing.replay import keep_selected
+from calco.transforms.arguments import (
+    argument_names,
+    check_array,
+    check_arrays,
+    check_callable,
+    function_name,
+    normalise_argnums,
+)
+from calco.transforms.batching import batched_program
+from calco.transforms.forward import jvp_program
+from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
+
+# --- what is kept, and what is computed again -------------------------------------------------------
+
+
+class Rematerialized(NamedTuple):
+    """The derivative of a program that keeps what a policy says.
+
+    Attributes
+    ----------
+    forward : ClosedJaxpr
+        Inputs to outputs, followed by kept values.
+    linear : ClosedJaxpr
+        Kept values and the nonzero input tangents to the nonzero output tangents; it computes again what it needs.
+    sources : tuple of int
+        Where each kept value comes from: i >= 0 is output i of `forward`, i < 0 is input ``-i - 1``.
+    nonzero_out : tuple of bool
+    recomputes : bool
+        Whether anything is computed again at all.
+    """
+    forward: ClosedJaxpr
+    linear: ClosedJaxpr
+    sources: tuple[int, ...]
+    nonzero_out: tuple[bool, ...]
+    recomputes: bool
+
+
+_rematerialized: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def rematerialized(closed: ClosedJaxpr, nonzero: Sequence[bool], policy: Callable | None) -> Rematerialized:
+    """The derivative of `closed`, remembered."""
+    memo = _rematerialized.setdefault(closed, {})
+    key = (tuple(nonzero), policy)
+    if key not in memo:
+        memo[key] = _rematerialize(linearized_program(closed, nonzero), len(closed.in_avals),
+                                   len(closed.out_avals), policy)
+    return memo[key]
+
+
+def _rematerialize(program: LinearizedProgram, inputs: int, outputs: int, policy: Callable | None) -> Rematerialized:
+    known = program.known
+    if policy is not None or known.effects:  # a policy, and what must not happen twice, are about single operations
+        known = inline_calls(known, _inlined)
+    jaxpr = known.jaxpr
+    outs, residuals = jaxpr.outvars[:outputs], jaxpr.outvars[outputs:]
+    kept = {id(eqn): has_effects(eqn) or _asked(policy, eqn) for eqn in jaxpr.eqns}
+    again = [eqn for eqn in jaxpr.eqns if not kept[id(eqn)]]
+    saveable = [v for eqn in jaxpr.eqns if kept[id(eqn)] for v in eqn.outvars]
+    constants = list(jaxpr.constvars)
+    recomputed, used = dce(Jaxpr([], [*constants, *jaxpr.invars, *saveable], again, residuals))
+    first = len(constants) + inputs
+    places = {id(v): i for i, v in reversed(list(enumerate(outs))) if v.__class__ is not Literal}
+    # A constant is an output, so that the derivative need not know where its value is.
+    extra = [v for v in (*take(constants, used[:len(constants)]), *take(saveable, used[first:])) if id(v) not in places]
+    places.update({id(v): outputs + i for i, v in enumerate(extra)})
+    places.update({id(v): -i - 1 for i, v in enumerate(jaxpr.invars)})
+    forward, _ = dce(ClosedJaxpr(jaxpr.replace(outvars=[*outs, *extra]), known.consts), keep_inputs=True)
+    linear = substitute(program.linear.jaxpr, dict(zip(map(id, program.linear.jaxpr.invars), recomputed.outvars)))
+    linear = linear.replace(invars=[*recomputed.invars, *linear.invars], eqns=[*recomputed.eqns, *linear.eqns],
+                            debug=jaxpr.debug._replace(arg_names=(), result_paths=()))
+    return Rematerialized(forward, ClosedJaxpr(linear, program.linear.consts),
+                          tuple([places[id(v)] for v in recomputed.invars]), program.nonzero_out,
+                          bool(recomputed.eqns))
+
+
+def _inlined(eqn: Eqn) -> ClosedJaxpr | None:
+    """The program of a call of which each operation is asked about."""
+    if eqn.primitive.name == "jit" or eqn.primitive is remat_p and not eqn.params["differentiated"]:
+        return eqn.params["jaxpr"]
+    return None
+
+
+def _asked(policy: Callable | None, eqn: Eqn) -> bool:
+    """What the policy says of an operation."""
+    if policy is None:
+        return False
+    answer = policy(eqn.primitive, *[v.aval for v in eqn.invars], **eqn.params)
+    if not isinstance(answer, (bool, np.bool_)):
+        raise TypeError(f"checkpoint: a policy must return a bool, but {_policy_name(policy)} returned {answer!r} of "
+                        f"type {type(answer).__name__} for {eqn.primitive.name}")
+    return bool(answer)
+
+
+def _policy_name(policy) -> str:
+    return getattr(policy, "__name__", None) or repr(policy)
+
+
+# --- the rules --------------------------------------------------------------------------------------
+
+def _bind(closed: ClosedJaxpr, operands, params: dict) -> list:
+    """Bind a call of `closed`; its constants become operands."""
+    closed, consts = hoist(closed)
+    return remat_p.bind(*consts, *operands, **{**params, "jaxpr": closed})
+
+
+def _infer(*avals, jaxpr, prevent_cse, differentiated, policy):
+    want = jaxpr.in_avals
+    if len(avals) != len(want) or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want)):
+        raise TypeError(f"remat2 of {jaxpr.jaxpr.debug.name}: operands ({', '.join(a.short for a in avals)}) do not "
+                        f"match the program's inputs ({', '.join(a.short for a in want)})")
+    return list(jaxpr.out_avals)
+
+
+def _lower(block, outs, *operands, jaxpr, prevent_cse, differentiated, policy):
+    attributes = ""
+    if differentiated and prevent_cse and operands:
+        # All operands, the cotangents too: what is computed again then waits for the derivative to get here.
+        operands = block.ops("stablehlo.optimization_barrier", operands, [v.aval for v in operands])
+        if default_backend() == "cpu":  # XLA drops the barrier there, and merges equal operations after that
+            attributes = 'mhlo.frontend_attributes = {inlineable = "false"}'
+    function = block.module.function(jaxpr, "checkpoint")
+    if not needs_token(jaxpr.effects):
+        return block.call(function, operands, outs, attributes)
+    *results, block.token = block.call(function, [*operands, block.start_token()], [*outs, TOKEN], attributes)
+    return results
+
+
+def _jvp(primals, tangents, **params):
+    jaxpr = params["jaxpr"]
+    nonzero = [not isinstance(t, Zero) for t in tangents]
+    program = jvp_program(jaxpr, nonzero)
+    outs = _bind(program.closed, [*primals, *take(tangents, nonzero)], params)
+    n = len(jaxpr.out_avals)
+    return outs[:n], _tangents(program.nonzero_out, jaxpr, outs[n:])
+
+
+def _tangents(nonzero_out: Sequence[bool], jaxpr: ClosedJaxpr, dots) -> list:
+    found = iter(dots)
+    return [next(found) if on else Zero(tangent_aval(a)) for on, a in zip(nonzero_out, jaxpr.out_avals)]
+
+
+def _linearize(trace, primals, tangents, params):
+    jaxpr = params["jaxpr"]
+    nonzero = [not isinstance(t, Zero) for t in tangents]
+    program = rematerialized(jaxpr, nonzero, params["policy"])
+    outs = _bind(program.forward, primals, params)
+    kept = [outs[i] if i >= 0 else primals[-i - 1] for i in program.sources]
+    operands = [*kept, *take(tangents, nonzero)]
+    if not any(program.nonzero_out):
+        dots = ()
+    elif program.recomputes:
+        dots = _bind(program.linear, operands, {**params, "differentiated": True})
+    else:
+        dots = replay(program.linear.jaxpr, program.linear.consts, operands)
+    return outs[:len(jaxpr.out_avals)], _tangents(program.nonzero_out, jaxpr, dots)
+
+
+def _transpose(cotangents, *args, **params):
+    linear = [isinstance(x, Linear) for x in args]
+    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
+    program = transposed_program(params["jaxpr"], linear, nonzero)
+    if not any(program.nonzero_out):
+        return [None] * len(args)
+    closed, consts = hoist(program.closed)
+    known = [x for x, is_linear in zip(args, linear) if not is_linear]
+    closed, used = dce_program(closed, [True] * len(closed.out_avals))
+    outs = iter(_bind(closed, take([*consts, *known, *take(cotangents, nonzero)], used), params))
+    given = iter(program.nonzero_out)
+    return [next(outs) if is_linear and next(given) else None for is_linear in linear]
+
+
+def _batch(size, args, dims, **params):
+    program = batched_program(params["jaxpr"], size, dims)
+    return _bind(program.closed, args, params), program.out_dims
+
+
+def _oracle(*args, jaxpr, **params):
+    return evaluate_reference(jaxpr.jaxpr, jaxpr.consts, *map(np.asarray, args))
+
+
+def _dce(used, **params):
+    closed, used_inputs = dce_program(params["jaxpr"], used)
+    return used_inputs, {**params, "jaxpr": closed}
+
+
+remat_p = Primitive("remat2", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
+                    batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
+                    effects=lambda *, jaxpr, **params: jaxpr.effects)
+
+
+# --- the function -----------------------------------------------------------------------------------
+
+_GIVEN = object()
+
+
+def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
+               static_argnums=(), static_argnames=(), concrete=_GIVEN):
+    """`fun`, with a derivative that keeps its arguments and computes again what else it needs.
+
+    Reverse-mode differentiation keeps values of the forward pass until the backward pass has used them. Of a function
+    under `checkpoint` it keeps the arguments, and what `policy` asks for; the backward pass runs the rest of the
+    function once more. That costs time, and lowers the peak of memory.
+
+    Parameters
+    ----------
+    fun : callable
+        Of arrays and pytrees of arrays, of any shapes and dtypes, and of static arguments. Without it, the result is
+        a decorator.
+    prevent_cse : bool
+        Keep the compiler from using the values of the forward pass after all. False is safe, and quicker, where the
+        two passes are different loops: inside `lax.scan`.
+    policy : callable, optional
+        One of `calco.checkpoint_policies`, or a function ``(primitive, *avals, **params) -> bool``, hashable, which says
+        of each operation whether its results may be kept. None: nothing is.
+    static_argnums, static_argnames : int, str, or sequences of them
+        Arguments that are Python values, and are not traced. They need not be hashable.
+
+    Returns
+    -------
+    callable
+        With the arguments and results of `fun`.
+
+    Raises
+    ------
+    TypeError
+        If `fun`, `policy`, a static argument's number or name, or an argument or result of a call, is not of its kind.
+    NotImplementedError
+        For `concrete`, an argument that JAX has removed.
+
+    Examples
+    --------
+    >>> import calco, calco.numpy as jnp
+    >>> layer = calco.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+    >>> round(float(calco.grad(layer)(1.0)), 6)
+    0.360037
+    """
+    if concrete is not _GIVEN:
+        raise NotImplementedError("checkpoint: the argument `concrete` was removed from JAX and is not taken here "
+                                  "either; name arguments that are Python values with static_argnums")
+    if not isinstance(prevent_cse, bool):
+        raise TypeError(f"checkpoint: prevent_cse must be True or False, got {prevent_cse!r}")
+    _check_policy(policy)
+    numbers, names = normalise_argnums("checkpoint", static_argnums), _static_names(static_argnames)
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy, static_argnums=numbers,
+                                 static_argnames=names)
+    check_callable("checkpoint", fun)
+
+    @functools.wraps(fun)
+    def remat_fun(*args, **kwargs):
+        call = _Call(fun, args, kwargs, numbers, names)
+        closed, consts = hoist(call.staged())
+        outs = remat_p.bind(*consts, *call.atoms(), jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
+                            policy=policy)
+        return trees.unflatten(call.out_tree, outs)
+
+    return remat_fun
+
+
+remat = checkpoint
+
+
+def _check_policy(policy) -> None:
+    if policy is None:
+        return
+    if not callable(policy):
+        raise TypeError("checkpoint: policy must be a function (primitive, *avals, **params) -> bool, such as those of "
+                        f"calco.checkpoint_policies, got {policy!r} of type {type(policy).__name__}")
+    if not trees.hashable(policy):
+        raise TypeError(f"checkpoint: policy must be hashable, as it is a parameter of the operation; got {policy!r} of "
+                        f"type {type(policy).__name__}")
+    if getattr(policy, "__module__", None) == "calco.control.checkpoint_policies" and _makes_policies(policy):
+        raise TypeError(f"checkpoint: {policy.__name__} makes a policy and is none: call it, as in "
+                        f"policy={policy.__name__}(...)")
+
+
+def _makes_policies(policy) -> bool:
+    return getattr(policy, "__name__", "").startswith(("save_", "offload_"))
+
+
+def _static_names(names) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"checkpoint: static_argnames must be a string or strings, got {name!r} of type "
+                            f"{type(name).__name__}")
+    return found
+
+
+class _Call:
+    """A call of a function under `checkpoint`: its arguments told apart, and its program."""
+    __slots__ = ("function", "args", "kwargs", "leaves", "in_tree", "names", "out_tree")
+
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...], static: tuple[str, ...]):
+        self.function, self.out_tree = function, None
+        count = len(args)
+        for i in numbers:
+            if not -count <= i < count:
+                raise ValueError(f"checkpoint: static_argnums has {i}, but {function_name(function)} was called with "
+                                 f"{count} positional arguments")
+        named = argument_names(function, count)
+        fixed = {i % count for i in numbers} | {i for i, name in enumerate(named) if name in static}
+        self.args = {i: x for i, x in enumerate(args) if i in fixed}
+        self.kwargs = {k: x for k, x in kwargs.items() if k in static}
+        traced = {i: x for i, x in enumerate(args) if i not in fixed}
+        traced_kwargs = {k: x for k, x in kwargs.items() if k not in static}
+        self.leaves, self.in_tree = trees.flatten((traced, traced_kwargs))
+        self.names = []
+        for part, labels in ((traced, named), (traced_kwargs, None)):
+            for key, x in sorted(part.items()):
+                label = key if labels is None else labels[key]
+                self.names += [label + path for path in trees.path_strings(trees.structure(x))]
+
+    def flat(self, *leaves):
+        traced, kwargs = trees.unflatten(self.in_tree, leaves)
+        args = [x for _, x in sorted({**self.args, **traced}.items())]
+        outs, self.out_tree = trees.flatten(self.function(*args, **self.kwargs, **kwargs))
+        check_arrays("checkpoint", f"the output{{}} of {function_name(self.function)}",
+                     trees.path_strings(self.out_tree), outs)
+        return outs
+
+    def staged(self) -> ClosedJaxpr:
+        name = function_name(self.function)
+        avals = [self._aval(label, x) for label, x in zip(self.names, self.leaves, strict=True)]
+        try:
+            staged = stage(self.flat, avals, DebugInfo(name, tuple(self.names)), outer=enclosing())
+        except ConcretizationTypeError as error:
+            error.add_note(f"This was raised while tracing {name} for checkpoint, which traces all arguments, inside and "
+                           "outside of jit; name those that are Python values in its static_argnums.")
+            raise
+        check_staged(staged.jaxpr, staged.captures, self.function)
+        keep_selected(staged.selected)
+        return staged.closed
+
+    def _aval(self, label: str, x):
+        try:
+            return check_array(f"checkpoint of {function_name(self.function)}", f"argument {label}", x)
+        except TypeError as error:
+            if isinstance(x, (str, bytes)) or callable(x):
+                raise TypeError(f"{error}; name it in static_argnums or static_argnames if it is a Python value") from None
+            raise
+
+    def atoms(self) -> list:
+        """The traced leaves; Python numbers as literals, so that they keep their weak types."""
+        return [python_literal(x) if x.__class__ in (bool, int, float, complex) else x for x in self.leaves]
