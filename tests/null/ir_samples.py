@@ -127,6 +127,11 @@ def sine_chain(count, *shape) -> ClosedJaxpr:
     return b.closed(x)
 
 
+def counts(program) -> dict[str, int]:
+    """How many equations of each primitive."""
+    return {name: count.equations for name, count in program.summary().by_primitive.items()}
+
+
 class OracleTrace(Trace):
     """Interprets by the oracle."""
     __slots__ = ()

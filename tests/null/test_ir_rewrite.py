@@ -16,7 +16,6 @@ from calco.ir import (
     map_subjaxprs,
     split,
     substitute,
-    summary,
 )
 from calco.ir.rewrite import with_new_variables
 from tests.null.ir_samples import (
@@ -24,6 +23,7 @@ from tests.null.ir_samples import (
     OracleTrace,
     add_p,
     cond_p,
+    counts,
     double,
     halves_p,
     jit_p,
@@ -219,7 +219,7 @@ def test_inline_calls_at_every_depth():
   in (h, i) }"""
     check_jaxpr(out)
     assert run(out, ONES) == run(closed, ONES)
-    assert summary(closed) == {"add": 3, "jit": 3, "sub": 2, "mul": 1, "sin": 1}
+    assert counts(closed) == {"add": 3, "jit": 3, "sub": 2, "mul": 1, "sin": 1}
 
 
 def test_inline_calls_without_calls_gives_the_program_itself():
@@ -237,15 +237,6 @@ def test_map_subjaxprs():
     assert len(seen) == 3 and new["n"] == 3 and new["pair"][0] == 1
     assert [str(p) for p in new["branches"]] == [str(p) for p in params["branches"]]
     assert new["branches"][0] is not params["branches"][0]
-
-
-def test_summary_counts_programs_within():
-    b = Build()
-    x = b.input("float32", 3)
-    (y,) = b(cond_p, literal(0, "int32"), x, branches=(double(3), sine_chain(2, 3)))
-    closed = b.closed(b(sin_p, y))
-    assert list(summary(closed).items()) == [("sin", 3), ("cond", 1), ("mul", 1)]
-    assert summary(closed, nested=False) == {"cond": 1, "sin": 1}
 
 
 def test_passes_are_linear_and_not_recursive():

@@ -4,7 +4,8 @@ import numpy as np
 import calco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
 from calco.control.call import jit_p
 from calco.control.cond import cond_p
-from calco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split, summary
+from calco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
+from tests.null.ir_samples import counts
 from tests.unit.test_ir_cases import NAMES, PRIMITIVES
 
 TEXT = """\
@@ -46,8 +47,8 @@ def test_passes_on_it():
     closed = parse_jaxpr(TEXT, {**PRIMITIVES, "jit": jit_p, "cond": cond_p}, [CONST], NAMES)
     inlined = inline_calls(closed)
     check_jaxpr(inlined)
-    assert summary(inlined) == {"mul": 3, "sin": 3, "clamp": 1, "cond": 1, "reduce_sum": 1}
+    assert counts(inlined) == {"mul": 3, "sin": 3, "clamp": 1, "cond": 1, "reduce_sum": 1}
     parts = split(inlined.jaxpr, [True, False])
-    assert summary(parts.known) == {"mul": 2, "sin": 2} and parts.known_outputs == [False, True]
+    assert counts(parts.known) == {"mul": 2, "sin": 2} and parts.known_outputs == [False, True]
     check_jaxpr(parts.known)
     check_jaxpr(parts.unknown)

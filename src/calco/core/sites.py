@@ -10,7 +10,7 @@ import itertools
 import linecache
 import os
 import sys
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +106,28 @@ def place_at(frame: FrameType) -> Place:
     """The span of the instruction that the frame is at."""
     code = frame.f_code
     return _place(code, _span(code, frame.f_lasti), frame.f_lineno)
+
+
+# By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.
+_positions: dict[int, tuple[CodeType, list]] = {}
+
+
+def positions_of(code: CodeType) -> list[tuple]:
+    """``co_positions`` of a code object as a list, made once."""
+    found = _positions.get(id(code))
+    if found is None:
+        if len(_positions) >= 2048:
+            _positions.clear()
+        found = _positions[id(code)] = code, list(code.co_positions())
+    return found[1]
+
+
+def span_at(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
+    """First line, column, last line and last column of instruction `lasti`; what is not known is the function's."""
+    table = positions_of(code)
+    start, stop, left, right = table[lasti // 2] if 0 <= lasti < 2 * len(table) else (None,) * 4
+    line = start or code.co_firstlineno
+    return line, left or 0, stop or line, right or 0
 
 
 def _span(code, offset: int) -> tuple:

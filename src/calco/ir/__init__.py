@@ -12,15 +12,16 @@ from calco.ir.rewrite import (
     map_subjaxprs,
     split,
     substitute,
-    summary,
 )
+from calco.ir.summary import Count, Summary, summarize
 
-__all__ = ["Atom", "ClosedJaxpr", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError", "Literal", "Var",
-           "check_jaxpr", "constants_to_inputs", "dce", "evaluate", "evaluate_reference", "inline_calls",
-           "inputs_to_constants", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs", "substitute", "summary"]
+__all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
+           "Literal", "Summary", "Var", "check_jaxpr", "constants_to_inputs", "dce", "evaluate", "evaluate_reference",
+           "inline_calls", "inputs_to_constants", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs", "substitute",
+           "summarize"]
 
-# Printing stands above the program's types, which must not know it.
+# Printing and counting stand above the program's types, which must not know them.
 for _kind in (Jaxpr, ClosedJaxpr):
-    _kind.pretty_print = to_text
+    _kind.pretty_print, _kind.summary = to_text, summarize
     _kind.__str__ = _kind.__repr__ = lambda self: to_text(self, use_color=False)
 Eqn.__str__ = Eqn.__repr__ = lambda self: lone_equation_text(self)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray
-from calco.core import Primitive
+from calco.core import Primitive, sites
 from calco.ir import forms
 from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
@@ -390,22 +390,13 @@ def counts_text(eqns: Sequence[Eqn]) -> str:
 
 # --- what users call -----------------------------------------------------------------------
 
-def source_places() -> Callable[[Eqn], str | None]:
-    """A function from an equation to ``file:line:column (function)``; it looks at each code object once."""
-    known: dict[int, tuple] = {}
-
-    def where(eqn: Eqn) -> str | None:
-        if eqn.code is None:
-            return None
-        found = known.get(id(eqn.code))
-        if found is None:
-            # The code object is kept too: an id means something only while its object lives.
-            found = known[id(eqn.code)] = (eqn.code, list(eqn.code.co_positions()))
-        code, positions = found
-        line, _, column, _ = positions[eqn.lasti // 2] if eqn.lasti >= 0 else (None,) * 4
-        function = getattr(code, "co_qualname", code.co_name)
-        return f"{code.co_filename}:{line or code.co_firstlineno}:{column or 0} ({function})"
-    return where
+def source_place(eqn: Eqn) -> str | None:
+    """``file:line:column (function)``"""
+    code = eqn.code
+    if code is None:
+        return None
+    line, column, _, _ = sites.span_at(code, eqn.lasti)
+    return f"{code.co_filename}:{line}:{column} ({getattr(code, 'co_qualname', code.co_name)})"
 
 
 def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn], str | None] = False,
@@ -458,7 +449,7 @@ def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn],
     for name, number in [("width", width), *([("fold", fold)] if fold is not None else [])]:
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ValueError(f"{name} must be a positive integer, got {number!r}")
-    where = source_places() if source_info is True else source_info or None
+    where = source_place if source_info is True else source_info or None
     colored = has_colors(sys.stdout) if use_color is None else bool(use_color)
     return Writer(program, where, Form(arg_names, jax, print_shapes, print_effects, fold, colored)).text(width)
 

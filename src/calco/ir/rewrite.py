@@ -2,11 +2,9 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from calco.ir.printer import programs_in
 from calco.ir.program import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 
 Program = Jaxpr | ClosedJaxpr
@@ -323,32 +321,3 @@ def map_subjaxprs(params: dict, function: Callable[[ClosedJaxpr], ClosedJaxpr]) 
 
     changed = {key: new for key, value in params.items() if (new := mapped(value)) is not value}
     return {**params, **changed} if changed else params
-
-
-def summary(program: Program, *, nested: bool = True) -> dict[str, int]:
-    """How many equations of each primitive there are, most frequent first.
-
-    Parameters
-    ----------
-    program : Jaxpr or ClosedJaxpr
-    nested : bool
-        Whether to count in the programs inside, too; one that stands in several places counts in each.
-
-    Returns
-    -------
-    dict from str to int
-    """
-    counts = _counts(program, nested, {})
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _counts(program: Program, nested: bool, known: dict[int, Counter]) -> Counter:
-    jaxpr, _ = _open(program)
-    found = known.get(id(jaxpr))
-    if found is None:
-        found = known[id(jaxpr)] = Counter([eqn.primitive.name for eqn in jaxpr.eqns])
-        if nested:
-            for eqn in jaxpr.eqns:
-                for inner in programs_in(tuple(eqn.params.values())):
-                    found.update(_counts(inner, nested, known))
-    return found

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from calco.core import Array
-from calco.tracing.source import positions_of
+from calco.core.sites import positions_of
 
 _LIMIT, _DEPTH = 20000, 6
 _SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}

@@ -15,6 +15,7 @@ import numpy as np
 
 from calco.core import Tracer
 from calco.core import state as interpreter
+from calco.core.sites import positions_of
 from calco.tracing.observe_decisions import Decisions
 from calco.tracing.observe_effects import changes_argument, dropped_update, effect_of_call
 from calco.tracing.observe_plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
@@ -40,7 +41,7 @@ from calco.tracing.observe_values import (
     static_attribute,
     summary,
 )
-from calco.tracing.source import Place, positions_of
+from calco.tracing.source import Place
 
 _CACHED = type(functools.cache(len))
 _MUTABLE = (list, dict, set, bytearray, np.ndarray)

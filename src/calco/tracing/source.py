@@ -70,30 +70,8 @@ class Place(sites.Place):
         return f"{os.path.basename(self.file)}:{self.line}"
 
 
-# By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.
-_positions: dict[int, tuple[CodeType, list]] = {}
-
-
-def positions_of(code: CodeType) -> list[tuple]:
-    """``co_positions`` of a code object as a list, made once."""
-    found = _positions.get(id(code))
-    if found is None:
-        if len(_positions) >= 2048:
-            _positions.clear()
-        found = _positions[id(code)] = code, list(code.co_positions())
-    return found[1]
-
-
 def place_of(code: CodeType | None, lasti: int) -> Place | None:
     """The position of instruction `lasti` of `code`; None for an equation no user line made."""
     if code is None:
         return None
-    line = end = code.co_firstlineno
-    column = end_column = 0
-    table = positions_of(code)
-    if 0 <= lasti < 2 * len(table):
-        start, stop, left, right = table[lasti // 2]
-        line, end = start or line, stop or start or line
-        column, end_column = left or 0, right or 0
-    name = getattr(code, "co_qualname", code.co_name)
-    return Place(code.co_filename, line, column, end, end_column, name)
+    return Place(code.co_filename, *sites.span_at(code, lasti), getattr(code, "co_qualname", code.co_name))
