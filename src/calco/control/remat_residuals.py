@@ -133,47 +133,69 @@ def _argument_paths(f: Callable, args, kwargs) -> list[str]:
     return [label + path for label, x in labels for path in trees.path_strings(trees.structure(x))]
 
 
+class _Scope(NamedTuple):
+    """A program, and the equation that holds it; None for the outermost."""
+    jaxpr: Jaxpr
+    outer: _Scope | None
+    eqn: Eqn | None
+
+    def maker(self, v) -> tuple[int, int] | None:
+        """The number of the equation that makes `v`, and which of its results that is; None for an input."""
+        for number, eqn in enumerate(self.jaxpr.eqns):
+            for i, out in enumerate(eqn.outvars):
+                if out is v:
+                    return number, i
+        return None
+
+
 def _described(jaxpr: Jaxpr) -> list[Residual]:
-    arguments = {id(v): (i, name) for i, (v, name) in enumerate(zip(jaxpr.invars, jaxpr.debug.arg_names))}
-    constants = {id(v) for v in jaxpr.constvars}
-    made = {id(v): (number, i, eqn) for number, eqn in enumerate(jaxpr.eqns) for i, v in enumerate(eqn.outvars)}
-    found = []
-    for v in {id(v): v for v in jaxpr.outvars}.values():
-        if v.__class__ is Literal:
-            found.append((1, 0, 0, Residual(v.aval, "from a literal")))
-        elif id(v) in constants:
-            found.append((1, 0, 0, Residual(v.aval, "from a constant")))
-        elif id(v) in arguments:
-            i, name = arguments[id(v)]
-            found.append((0, i, 0, Residual(v.aval, f"from the argument {name}")))
-        else:
-            number, i, eqn = made[id(v)]
-            found.append((2, number, i, Residual(v.aval, _made_by(eqn, i))))
-    return [residual for *_, residual in sorted(found, key=lambda entry: entry[:3])]
+    scope, found = _Scope(jaxpr, None, None), {}
+    for v in jaxpr.outvars:
+        order, origin = _origin(scope, v)
+        found[order, origin] = Residual(v.aval, origin)  # a call may give back its argument: that is one value
+    return [found[key] for key in sorted(found)]
 
 
-def _made_by(eqn: Eqn, index: int) -> str:
-    """Which operation made a value, looked for inside of calls and loops too."""
-    steps = ""
-    while (inner := _inner(eqn, index)) is not None:
+_ARGUMENT, _CONSTANT, _COMPUTED = range(3)
+
+
+def _origin(scope: _Scope, v) -> tuple[tuple, str]:
+    """Where a value comes from, looked for inside of calls and loops too; first, what to sort it by."""
+    steps, order = "", None
+    while v.__class__ is not Literal:
+        made = scope.maker(v)
+        if made is None:
+            inputs = [*scope.jaxpr.constvars, *scope.jaxpr.invars]
+            place = next(i for i, x in enumerate(inputs) if x is v)
+            if scope.outer is None:
+                break
+            if scope.eqn.primitive.name == "scan" and place >= scope.eqn.params["num_consts"]:
+                kind = "carry" if place < scope.eqn.params["num_consts"] + scope.eqn.params["num_carry"] else "argument"
+                return order, f"{kind} of scan{_where(scope.eqn)}{steps}"
+            scope, v = scope.outer, scope.eqn.invars[place]
+            continue
+        number, i = made
+        eqn = scope.jaxpr.eqns[number]
+        order = order or (_COMPUTED, number, i)
+        if not _enters(eqn, i):
+            name = f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
+            return order, f"{name}{_where(eqn)}{steps}"
         if eqn.primitive.name == "scan":
             steps += f", for each of {eqn.params['length']} steps"
-        eqn, index = inner
+        scope = _Scope(eqn.params["jaxpr"].jaxpr, scope, eqn)
+        v = scope.jaxpr.outvars[i]
+    if v.__class__ is Literal or place < len(scope.jaxpr.constvars):
+        return (_CONSTANT, -1 if v.__class__ is Literal else place, 0), f"from a constant{steps}"
+    place -= len(scope.jaxpr.constvars)
+    return (_ARGUMENT, place, 0), f"from the argument {scope.jaxpr.debug.arg_names[place]}{steps}"
+
+
+def _enters(eqn: Eqn, index: int) -> bool:
+    """Whether result `index` is a result of the program that the equation holds."""
+    return isinstance(eqn.params.get("jaxpr"), ClosedJaxpr) and (
+        eqn.primitive.name in ("jit", "remat2") or eqn.primitive.name == "scan" and index >= eqn.params["num_carry"])
+
+
+def _where(eqn: Eqn) -> str:
     place = place_of(eqn.code, eqn.lasti)
-    where = f" from {short_path(place.file)}:{place.line}:{place.column} ({place.function})" if place else ""
-    if eqn.primitive is name_p:
-        return f"named '{eqn.params['name']}'{where}{steps}"
-    return f"output of {eqn.primitive.name}{where}{steps}"
-
-
-def _inner(eqn: Eqn, index: int) -> tuple[Eqn, int] | None:
-    """The equation of the program held by `eqn` that gives result `index`, and which result of that one it is."""
-    closed = eqn.params.get("jaxpr")
-    if not isinstance(closed, ClosedJaxpr) or index < eqn.params.get("num_carry", 0):
-        return None
-    wanted = closed.jaxpr.outvars[index]
-    for inner in closed.jaxpr.eqns:
-        for i, v in enumerate(inner.outvars):
-            if v is wanted:
-                return inner, i
-    return None
+    return f" from {short_path(place.file)}:{place.line}:{place.column} ({place.function})" if place else ""
