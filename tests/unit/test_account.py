@@ -143,7 +143,9 @@ def test_no_line_is_wider_than_asked(account, width):
 def test_parts_can_be_left_out_or_shown_whole(account):
     assert "the source" not in account.to_text(source=False)
     assert "... 16 more lines ..." in account.to_text(jaxpr_lines=6)
-    assert "more lines" not in account.to_text(jaxpr_lines=None)
+    assert re.search(r"\nthe program  \d+ equations: \w+ \d+, ", account.to_text(jaxpr_lines=6))
+    whole = account.to_text(jaxpr_lines=None)
+    assert "more lines" not in whole and re.search(r"\nthe program  \d+ equations\n", whole)
 
 
 def test_a_function_that_takes_nothing_says_so():

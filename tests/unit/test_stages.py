@@ -195,6 +195,23 @@ def test_make_jaxpr_inside_a_trace():
     assert seen == ["{ lambda ; a:f32[]. let b:f32[] = add a 1.0:f32[] in (b,) }"]
 
 
+def test_summaries_of_stages_have_the_compilers_estimates_where_there_are_any():
+    f = calco.jit(lambda x: jnp.sin(x) * x)
+    x = np.ones(100, np.float32)
+    traced = f.trace(x)
+    assert traced.summary().flops is None and "floating" not in str(traced.summary())
+    compiled = traced.lower().compile()
+    for summary in (compiled.summary(), traced.summary(), f.trace(x).summary()):
+        assert summary.flops == compiled.cost_analysis()["flops"] >= 100
+        assert summary.bytes == compiled.cost_analysis()["bytes accessed"] >= 800
+        assert summary.by_primitive == {"mul": (1, 1), "sin": (1, 1)}
+        assert [line.endswith(f"test_stages.py:{_LINE}") for line in summary.by_line] == [True]
+        assert summary.name == "<lambda>"
+
+
+_LINE = test_summaries_of_stages_have_the_compilers_estimates_where_there_are_any.__code__.co_firstlineno + 1
+
+
 def test_eval_shape_computes_nothing():
     huge = calco.ShapeDtypeStruct((1_000_000, 1_000_000), "bfloat16")
     out = calco.eval_shape(lambda t: {"product": t["a"] @ t["b"], "n": None}, {"a": huge, "b": huge})

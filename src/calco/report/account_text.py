@@ -5,6 +5,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from calco.ir.printer import counts_text
 from calco.jit.causes import Cause
 from calco.jit.records import StaleCapture
 from calco.report.styled import Span, Styled
@@ -186,9 +187,12 @@ def _selected(text: Styled, account) -> None:
 
 
 def _program(text: Styled, account, jaxpr_lines: int | None) -> None:
+    lines = str(account.jaxpr).splitlines()
+    shown = folded(lines, jaxpr_lines)
+    kinds = f": {counts_text(account.jaxpr.eqns)}" if len(shown) < len(lines) else ""
     text.heading("the program" if account.error is None else "the program up to the error",
-                 count_text(len(account.equations), "equation"))
-    for line in folded(str(account.jaxpr).splitlines(), jaxpr_lines):
+                 count_text(len(account.equations), "equation") + kinds)
+    for line in shown:
         text.line(Span("    "), Span(line, "code"))
     text.blank()
 
