@@ -8,8 +8,8 @@ StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``,
 >>> calco.jit(lambda x: jnp.sin(x) * 2)(0.0).item()
 0.0
 """
-from calco import ad_checkpoint, errors, jaxprs, lax, numpy, tree, tree_util
-from calco.control import checkpoint, checkpoint_policies, remat
+from calco import ad_checkpoint, debug, errors, experimental, jaxprs, lax, numpy, ref, tree, tree_util
+from calco.control import checkpoint, checkpoint_policies, effects_barrier, pure_callback, remat
 from calco.core import Array
 from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
 from calco.ir import ClosedJaxpr, Jaxpr
@@ -34,6 +34,7 @@ from calco.jit import (
     no_retrace,
     typeof,
 )
+from calco.ops.references import Ref, freeze, new_ref
 from calco.purity import PurityReport, assert_static, check_pure
 from calco.report import Account, LargeCaptureWarning, explain, show_traces
 from calco.tracing.leaks import LeakedTracerWarning
@@ -53,11 +54,12 @@ from calco.transforms import (
 
 __version__ = "0.1.0"
 __all__ = [
-    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "PurityReport",
-    "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning", "TraceRecord",
-    "ad_checkpoint", "assert_static", "block_until_ready", "check_pure", "checking_leaks", "checkpoint",
-    "checkpoint_policies", "clear_caches", "config", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "enable_x64", "errors", "eval_shape",
-    "explain", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax",
-    "linear_transpose", "linearize", "local_devices", "make_jaxpr", "no_retrace", "numpy", "remat", "show_traces",
-    "tree", "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]
+    "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning",
+    "PurityReport", "Ref", "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError",
+    "StaleCaptureWarning", "TraceRecord", "ad_checkpoint", "assert_static", "block_until_ready", "check_pure",
+    "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches", "config", "debug", "default_backend",
+    "device_count", "device_get", "device_put", "devices", "disable_jit", "effects_barrier", "enable_x64", "errors",
+    "eval_shape", "experimental", "explain", "freeze", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs",
+    "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize", "local_devices", "make_jaxpr", "new_ref",
+    "no_retrace", "numpy", "pure_callback", "ref", "remat", "show_traces", "tree", "tree_util", "typeof",
+    "value_and_grad", "vjp", "vmap"]

@@ -2,6 +2,8 @@
 transforms."""
 from calco.control import checkpoint_policies
 from calco.control.call import call, jit_p
+from calco.control.callbacks import debug_callback, effects_barrier, io_callback, pure_callback
+from calco.control.callbacks_print import debug_print
 from calco.control.cond import cond, cond_p, switch
 from calco.control.loops import fori_loop, scan, while_loop
 from calco.control.mapping import map
@@ -9,5 +11,7 @@ from calco.control.remat import checkpoint, remat, remat_p
 from calco.control.scan import scan_p
 from calco.control.while_loop import while_p
 
-__all__ = ["call", "checkpoint", "checkpoint_policies", "cond", "cond_p", "fori_loop", "jit_p", "map", "remat", "remat_p",
-           "scan", "scan_p", "switch", "while_loop", "while_p"]
+__all__ = [
+    "call", "checkpoint", "checkpoint_policies", "cond", "cond_p", "debug_callback", "debug_print",
+    "effects_barrier", "fori_loop", "io_callback", "jit_p", "map", "pure_callback", "remat", "remat_p", "scan",
+    "scan_p", "switch", "while_loop", "while_p"]

@@ -11,6 +11,7 @@ from calco.core import state
 from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from calco.ir.rewrite import has_effects
 from calco.ops.bitwise import bitwise_and
+from calco.ops.structure import broadcast_in_dim
 from calco.tracing import interpret, places, replay, stage
 
 _TAKEN = shaped((), dtypes.bool_)
@@ -65,7 +66,8 @@ def _masked_equation(eqn, taken, values: list):
         return _masked_while(eqn, taken, values)
     if "masked" in params:
         if params["masked"]:
-            taken, values = bitwise_and(taken, values[0]), values[1:]
+            mask, *values = values
+            taken = bitwise_and(broadcast_in_dim(taken, mask.aval.shape), mask)
         return state.trace.process(eqn.primitive, [taken, *values], {**params, "masked": True})
     if name == "scan":
         return _bind(eqn, [taken, *values], jaxpr=_without_consts(params["jaxpr"]), num_consts=params["num_consts"] + 1)

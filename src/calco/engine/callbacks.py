@@ -23,7 +23,7 @@ def guarded(function: Callable) -> Callable:
     """`function` for XLA, which makes text of an exception: the text has the number that the exception is kept by."""
     def call(*arrays):
         try:
-            return function(*arrays)
+            return tuple(function(*arrays))
         except BaseException as error:
             number = _keep(error)
         raise RuntimeError(f"calco callback failure {number}.")

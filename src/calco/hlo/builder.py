@@ -240,6 +240,13 @@ class Module:
             found = self.locations[location] = f"#s{len(self.locations)}"
         return found
 
+    def line_of(self, location: str) -> str:
+        """``file.py:12`` for what operations have at their end; empty where that is nothing."""
+        for text, alias in self.locations.items():
+            if location == f" loc({alias})":
+                return text.rpartition(":")[0].replace('"', "")
+        return ""
+
     def add_function(self, name: str, block: Block, results: list[Value], *, public: bool = False,
                      arg_attrs: list[str] | None = None) -> None:
         """Write the function whose body is `block`; `arg_attrs` are attribute dictionaries or ''."""

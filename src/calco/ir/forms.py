@@ -15,6 +15,10 @@ from calco.avals import ShapedArray, dtypes
 # primitive -> {parameter: value}: not printed when it has this value, and this value when not printed.
 HIDDEN: dict[str, dict[str, object]] = {
     "dot_general": {"precision": None, "preferred_element_type": None},
+    **{name: {"masked": False, "mapped": ()} for name in ("debug_callback", "io_callback", "pure_callback")},
+    "debug_print": {"masked": False, "mapped": (), "static_args": ()},
+    "custom_jvp_call": {"num_consts": 0},
+    "custom_vjp_call": {"num_consts": 0},
 }
 # The same, in JAX's form only.
 HIDDEN_IN_JAX: dict[str, dict[str, object]] = {
