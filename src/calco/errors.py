@@ -1,6 +1,7 @@
 """The errors that calco raises, under JAX's `jax.errors` names. ``docs/errors.md`` explains each."""
 from calco.core.errors import (
     AmbiguousTruthError,
+    BranchRecursionError,
     CalcoError,
     ConcretizationTypeError,
     JAXIndexError,
@@ -20,9 +21,9 @@ from calco.tracing.leaks import LeakedTracerError, LeakedTracerWarning
 
 JaxRuntimeError = XlaRuntimeError
 
-__all__ = ["AmbiguousTruthError", "CalcoError", "CompileError", "ConcretizationTypeError", "ImpureFunctionError",
-           "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "LargeCaptureWarning", "LeakedTracerError",
-           "LeakedTracerWarning",
-           "NonConcreteBooleanIndexError", "RetraceError", "RetraceWarning", "StaleCaptureError",
-           "StaleCaptureWarning", "TracerArrayConversionError", "TracerBoolConversionError",
-           "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError", "XlaRuntimeError"]
+__all__ = ["AmbiguousTruthError", "BranchRecursionError", "CalcoError", "CompileError", "ConcretizationTypeError",
+           "ImpureFunctionError", "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "LargeCaptureWarning",
+           "LeakedTracerError", "LeakedTracerWarning", "NonConcreteBooleanIndexError", "RetraceError",
+           "RetraceWarning", "StaleCaptureError", "StaleCaptureWarning", "TracerArrayConversionError",
+           "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
+           "XlaRuntimeError"]

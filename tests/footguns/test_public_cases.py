@@ -5,6 +5,7 @@ Each test is named for the surprise; its docstring says what a reader may expect
 from __future__ import annotations
 
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -93,26 +94,148 @@ def test_a_reduction_of_numpy_on_a_traced_value_has_the_true_derivative():
 
 # --- control flow -----------------------------------------------------------------------------------
 
-def test_a_recursion_through_cond_never_ends_and_the_error_says_why_once():
+def test_a_recursion_through_cond_never_ends_and_the_error_says_why():
     """A reader may expect it to end where the predicate, known while tracing, is False: both branches are traced."""
     def total(x):
         return lax.cond(x.shape[0] > 1, lambda v: v.sum() + total(v[1:]), lambda v: v.sum(), x)
 
+    for run in (total, calco.jit(total), calco.grad(total)):
+        with pytest.raises(errors.BranchRecursionError) as caught:
+            run(jnp.arange(4.0))
+        error = caught.value
+        assert isinstance(error, RecursionError) and error.place.line == line_of(total) + 1
+        text = str(error)
+        assert "true_fun of lax.cond" in text and "constant predicate" in text and "Python's `if`" in text
+        assert f"test_public_cases.py:{line_of(total) + 1}" in text
+
+    def traced(x):
+        return lax.switch((x > 1).astype(int), [lambda v: v, calco.jit(lambda v: traced(v - 1))], x)
+
+    with pytest.raises(errors.BranchRecursionError, match=r"branches\[1\] of lax.switch") as caught:
+        calco.jit(traced)(4.0)
+    assert "constant predicate" not in str(caught.value) and "lax.while_loop" in caught.value.remedy
+
+
+def test_a_recursion_that_does_not_go_through_the_conditional_is_pythons_own():
+    """A reader may expect no word on branches: `deep` calls itself."""
+    def deep(x):
+        return deep(x)
+
     with pytest.raises(RecursionError) as caught:
-        calco.jit(total)(jnp.arange(4.0))
-    notes = caught.value.__notes__
-    assert len(notes) <= 2  # one for each branch, not one for each level
-    assert any("tracing true_fun of lax.cond" in n and "use Python's `if`" in n for n in notes)
+        calco.jit(lambda x: lax.cond(x > 0, deep, lambda v: v, x))(1.0)
+    assert not isinstance(caught.value, errors.BranchRecursionError)
+
+    def ends(x, n):
+        return lax.cond(x > n, lambda v: ends(v, n - 1) if n else v, lambda v: v * 2, x)
+
+    assert float(calco.jit(ends, static_argnums=1)(9.0, 8)) == 9.0
 
 
 def test_the_operands_of_cond_are_common_to_its_branches():
     """A reader of old code may expect an operand before each branch; a missing one is told by its parameter."""
     add1, add2 = calco.tree_util.Partial(jnp.add, 1.0), calco.tree_util.Partial(jnp.add, 2.0)
     assert float(lax.cond(True, lambda a, b: a(b(1.0)), lambda a, b: b(a(0.0)), add1, add2)) == 4
-    with pytest.raises(TypeError, match=r"true_fun=3\.0"):
+    assert float(lax.cond(True, jnp.add, jnp.multiply, 2.0, 3.0)) == 5
+    assert float(lax.cond(True, jnp.sin, jnp.cos, operand=1.0)) == pytest.approx(np.sin(1))
+    with pytest.raises(TypeError, match=r"true_fun=3\.0.*operand for each branch.*is gone"):
         lax.cond(True, 3.0, lambda x: x + 1, 4.0, lambda x: x - 1)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
-        lax.cond(True, lambda x: x, lambda x: -x)
+
+    def one(x):
+        return x
+
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'") as caught:
+        lax.cond(True, one, one)
+    assert f"one at test_public_cases.py:{line_of(one)}, takes (x), but it is called with 0 operands" in str(caught.value)
+    with pytest.raises(TypeError, match=r"branches\[1\], .*takes \(x\).* 2 operands"):
+        lax.switch(0, [lambda x, y: x, one], 1.0, 2.0)
+
+    def fails(x):
+        raise TypeError("of its own")
+
+    with pytest.raises(TypeError) as caught:
+        lax.cond(True, fails, one, 1.0)
+    assert str(caught.value) == "of its own"
+
+
+def test_branches_of_other_trees_are_told_where_they_differ():
+    """A reader may expect more than two printed trees: the path, and what stands there in each."""
+    nested = [lambda x: {"a": x, "b": 1}, lambda x: {"a": (x, x), "b": 1}]
+    with pytest.raises(TypeError, match=r"output\['a'\]: branches\[0\] has f32\[\], branches\[1\] has a tuple of 2"):
+        lax.switch(0, nested, 1.0)
+    with pytest.raises(TypeError, match="false_fun has a tuple of 1, true_fun has a list of 1"):
+        lax.cond(True, lambda x: [x], lambda x: (x,), 1.0)
+    with pytest.raises(TypeError) as caught:
+        lax.cond(True, lambda x: {"p": (x, 1), "q": None}, lambda x: {"p": (x, [2, 3]), "r": 3.0}, 1.0)
+    assert "output: false_fun has a dict with the keys 'p', 'r', true_fun has a dict with the keys 'p', 'q'" in str(
+        caught.value)
+
+    def forgets(x):
+        x + 1
+
+    with pytest.raises(TypeError, match="false_fun returned None") as caught:
+        lax.cond(True, lambda x: x, forgets, 1.0)
+    assert f"forgets at test_public_cases.py:{line_of(forgets)} returned None: is its `return` missing?" in str(caught.value)
+    assert lax.cond(True, lambda: None, lambda: None) is None
+
+
+def test_an_index_known_to_be_out_of_range_warns_at_the_line_of_the_call():
+    """A reader may expect an error; as in JAX the nearest branch is taken, but not in silence."""
+    branches = [lambda: 10, lambda: 20]
+    found = []
+    for i in (-1, 0, 1, 2, 99):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found.append(int(lax.switch(i, branches)))
+        assert [w.filename for w in caught] == [__file__] * (i not in (0, 1))
+        assert all(f"index {i} is out of range for 2 branches" in str(w.message) for w in caught)
+    assert found == [10, 10, 20, 20, 20]
+    traced = calco.jit(lambda i: lax.switch(i, branches))
+    assert [int(traced(i)) for i in (-1, 0, 1, 2, 99)] == found
+    with pytest.warns(UserWarning, match="index 5 is out of range for 1 branches") as caught:
+        assert lax.switch(5, [lambda: 7]) == 7
+    assert caught[0].filename == __file__
+
+
+def test_every_branch_of_a_switch_prints_while_tracing_and_the_account_says_which():
+    """A reader may expect that the branch with the index 0 runs alone."""
+    def branch(name):
+        def prints():
+            print(name)
+            return 0
+        return prints
+
+    branches = [branch(name) for name in "abc"]
+    run = calco.jit(lambda: lax.switch(0, branches))
+    for effects in (calco.explain(run)().effects, account_of_calls(run).effects):
+        assert [(e.kind, e.branch, e.count) for e in effects] == [
+            ("print", "branches[0] of lax.switch", 1), ("print", "branches[1] of lax.switch (not taken)", 1),
+            ("print", "branches[2] of lax.switch (not taken)", 1)]
+    traced = calco.explain(lambda p: lax.cond(p, lambda: run() + branches[0](), lambda: 1))(True)
+    assert [e.branch for e in traced.effects] == [
+        *[f"branches[{i}] of lax.switch{' (not taken)' * (i > 0)} in true_fun of lax.cond" for i in range(3)],
+        "true_fun of lax.cond"]
+    assert "in branches[1] of lax.switch (not taken)" in str(calco.explain(run)())
+
+
+def account_of_calls(run):
+    """What is known of a trace that nobody observed."""
+    run()
+    [account] = run.accounts()
+    return account
+
+
+def test_a_mapped_predicate_is_reported_with_its_line_and_a_common_one_stays_a_conditional():
+    """A reader may expect each element to pay for its own branch."""
+    f = lambda p, x: lax.cond(p, lambda x: x * 2, lambda x: jnp.sin(x) + jnp.cos(x), x)  # noqa: E731
+    mapped = calco.jit(calco.vmap(f))
+    text = str(calco.make_jaxpr(calco.vmap(f))(np.array([True, False]), np.ones(2, np.float32)))
+    assert "select_branches[" in text and " cond[" not in text
+    mapped(np.array([True, False]), np.ones(2, np.float32))
+    [selected] = calco.last_traces(mapped)[0].selected
+    assert (selected.size, selected.place.line) == (2, line_of(f))
+    assert "of which every branch runs" in str(calco.explain(mapped)(np.array([True, False]), np.ones(2, np.float32)))
+    text = str(calco.make_jaxpr(calco.vmap(f, in_axes=(None, 0)))(True, np.ones(2, np.float32)))
+    assert "cond[" in text and "select" not in text
 
 
 # --- scale ------------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_json_is_stable(account):
     place = {"file", "line", "column", "end_line", "end_column", "function", "text"}
     keys = {"arguments": {"name", "dtype", "shape", "weak_type", "used"},
             "captures": {"path", "kind", "value", "place", "roles", "dtype", "shape", "nbytes", "equations", "count"},
-            "effects": {"kind", "what", "place", "count"},
+            "effects": {"kind", "what", "place", "count", "branch"},
             "decisions": {"construct", "condition", "outcome", "reason", "place", "count", "equations"},
             "never_reached": {"file", "function", "lines"}, "shape_reads": {"what", "place"},
             "equations": {"primitive", "place"}, "sources": {"file", "function", "never_reached", "lines"}}

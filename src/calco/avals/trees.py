@@ -222,3 +222,45 @@ def hashable(x) -> bool:
     except TypeError:
         return False
     return isinstance(x, Hashable)
+
+
+def differences(first: PyTreeDef, second: PyTreeDef, words: Sequence[str], other_words: Sequence[str]
+                ) -> list[tuple[str, str, str]]:
+    """Where two structures differ: the path, and what each has there.
+
+    Parameters
+    ----------
+    first, second : PyTreeDef
+    words, other_words : sequence of str
+        What each of their leaves is, in words.
+    """
+    found: list[tuple[str, str, str]] = []
+
+    def walk(a: PyTreeDef, b: PyTreeDef, path: str, i: int, j: int) -> None:
+        if a == b:
+            return
+        level = a.one_level() if not a.is_leaf() else None
+        if level is None or b.is_leaf() or level != b.one_level():
+            found.append((path, _kind_of_node(a, words[i:]), _kind_of_node(b, other_words[j:])))
+            return
+        for entry, x, y in zip(path_strings(level), a.children(), b.children()):
+            walk(x, y, path + entry, i, j)
+            i, j = i + x.num_leaves, j + y.num_leaves
+
+    walk(first, second, "", 0, 0)
+    return found
+
+
+def _kind_of_node(treedef: PyTreeDef, words: Sequence[str]) -> str:
+    """``None``, ``a tuple of 2``, ``a dict with the keys 'a', 'b'``; of a leaf, the first of its `words`."""
+    if treedef.is_leaf():
+        return words[0]
+    kind = treedef.type
+    if kind is type(None):
+        return "None"
+    if kind in (tuple, list):
+        return f"a {kind.__name__} of {treedef.num_children}"
+    if isinstance(kind, type) and issubclass(kind, dict):
+        keys = ", ".join(map(repr, treedef.entries()))
+        return f"a {kind.__name__} with the keys {keys}" if keys else f"an empty {kind.__name__}"
+    return f"a {kind.__name__}"

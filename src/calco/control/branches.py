@@ -1,40 +1,52 @@
 """Tracing the branches of a conditional into programs of one type."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 
 from calco.avals import ShapedArray, dtypes, trees
+from calco.core.errors import BranchRecursionError
 from calco.ir import ClosedJaxpr, DebugInfo, Var
 from calco.ops.structure import convert_element_type
-from calco.tracing import Staged, enclosing, replay, stage
+from calco.tracing import Staged, enclosing, place_of, replay, stage, user_frame
+from calco.tracing.branching import BranchPlace, endless, inside, outermost
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import check_arrays, function_name
+from calco.transforms.arguments import check_arrays, function_name, parameters_of
 
 
 class Branch:
-    """A branch function, staged."""
-    __slots__ = ("function", "staged", "out_tree")
+    """A branch function, staged.
 
-    def __init__(self, construct: str, role: str, function: Callable, in_tree, avals: Sequence[ShapedArray]):
-        self.function = function
+    Attributes
+    ----------
+    function : callable
+    role : str
+        The parameter it was passed as.
+    staged : Staged
+    out_tree : PyTreeDef
+    """
+    __slots__ = ("function", "role", "staged", "out_tree")
+
+    def __init__(self, place: BranchPlace, function: Callable, in_tree, avals: Sequence[ShapedArray]):
+        self.function, self.role = function, place.role
         found = []
 
         def flat(*leaves):
             outs, out_tree = trees.flatten(function(*trees.unflatten(in_tree, leaves)))
-            check_arrays(construct, f"the output{{}} of branch {self.label}", trees.path_strings(out_tree), outs)
+            check_arrays(place.construct, f"the output{{}} of branch {self.label}", trees.path_strings(out_tree), outs)
             found.append(out_tree)
             return outs
 
         try:
-            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+            with inside(place):
+                self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+        except RecursionError:
+            raise  # there is little room on the stack: words are for the outermost branch
         except Exception as error:
-            note = (f"This was raised while tracing {role} of {construct}, {self.label}. All branches are "
-                    "traced whatever the predicate is, so it does not mean that this one was taken.")
-            if isinstance(error, RecursionError):
-                note += " A recursion through a branch has no end: use Python's `if` on what is known while tracing."
-            if note not in getattr(error, "__notes__", ()):  # a recursion comes by here once per level
-                error.add_note(note)
+            _check_operands(error, place, function, trees.unflatten(in_tree, avals))
+            error.add_note(f"This was raised while tracing {place.role} of {place.construct}, {self.label}. All branches "
+                           "are traced whatever the predicate is, so it does not mean that this one was taken.")
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
         self.out_tree = found[0]
@@ -42,14 +54,76 @@ class Branch:
 
     @property
     def label(self) -> str:
-        """The function's name and where it is defined."""
-        code = getattr(self.function, "__code__", None)
-        place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else ""
-        return f"{function_name(self.function)}{place}"
+        return label_of(self.function)
 
     @property
     def out_avals(self) -> list[ShapedArray]:
         return self.staged.jaxpr.out_avals
+
+
+def label_of(function) -> str:
+    """The function's name and where it is defined."""
+    code = _code_of(function)
+    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
+    return f"{function_name(function)}{place}"
+
+
+def _code_of(function):
+    """The code of a function, partial, method or callable object; None for what is not written in Python."""
+    while not hasattr(function, "__code__") and hasattr(function, "func"):
+        function = function.func
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+
+
+def trace_branches(construct: str, functions: dict[str, Callable], in_tree, avals: Sequence[ShapedArray],
+                   taken: int | None) -> list[Branch]:
+    """Each function traced on operands of these types.
+
+    Parameters
+    ----------
+    functions : dict from str to callable
+        By the parameters they were passed as, in the order of their numbers.
+    taken : int or None
+        The number of the one that the program will take, if that is known while tracing.
+
+    Raises
+    ------
+    BranchRecursionError
+        If tracing them has no end, as a branch calls what the conditional stands in.
+    """
+    first = outermost()
+    try:
+        branches = []
+        for number, (role, function) in enumerate(functions.items()):
+            place = BranchPlace(construct, role, label_of(function), _code_of(function) or function,
+                                None if taken is None else taken == number)
+            branches.append(Branch(place, function, in_tree, avals))
+        return branches
+    except RecursionError as error:
+        if not first or isinstance(error, BranchRecursionError):
+            raise
+        place = endless()
+        if place is None:
+            raise
+    frame = user_frame()
+    raise BranchRecursionError(place, place_of(frame.f_code, frame.f_lasti), list(functions)[taken] if taken is not None
+                               else None)
+
+
+def _check_operands(error: Exception, place: BranchPlace, function, operands) -> None:
+    """Raise a better error if `error` is one of calling the function with so many operands."""
+    parameters = parameters_of(function) if isinstance(error, TypeError) else None
+    if parameters is None:
+        return
+    try:
+        inspect.Signature(parameters).bind(*operands)
+    except TypeError:
+        count = f"{len(operands)} operand{'' if len(operands) == 1 else 's'}"
+        raise TypeError(f"{place.construct}: {place.role}, {place.label}, takes ({', '.join(map(str, parameters))}), but it "
+                        f"is called with {count}: {error}. The operands that follow the functions are passed to every "
+                        "branch.") from None
 
 
 def joined_types(construct: str, branches: Sequence[Branch]) -> list[ShapedArray]:
@@ -63,13 +137,27 @@ def joined_types(construct: str, branches: Sequence[Branch]) -> list[ShapedArray
     first = branches[0]
     for other in branches[1:]:
         if other.out_tree != first.out_tree:
-            raise TypeError(f"{construct} branches must return trees of one structure:\n  {first.label} returned "
-                            f"{_shape_of_tree(first)}\n  {other.label} returned {_shape_of_tree(other)}")
+            raise TypeError(_structure_text(construct, first, other))
     joined = []
     for i, path in enumerate(trees.path_strings(first.out_tree)):
         avals = [b.out_avals[i] for b in branches]
         joined.append(_join(construct, path, avals, branches))
     return joined
+
+
+def _structure_text(construct: str, first: Branch, other: Branch) -> str:
+    """The message for results whose trees differ: both, and where they do."""
+    for a, b in ((first, other), (other, first)):
+        if a.out_tree.type is type(None) and b.out_tree.num_leaves:
+            return (f"{construct} branches must return trees of one structure, and {a.role} returned None:\n"
+                    f"  {a.label} returned None: is its `return` missing?\n"
+                    f"  {b.label} returned {_shape_of_tree(b)}")
+    where = trees.differences(first.out_tree, other.out_tree, [a.short for a in first.out_avals],
+                              [a.short for a in other.out_avals])
+    lines = [f"  output{path}: {first.role} has {one}, {other.role} has {two}" for path, one, two in where]
+    return "\n".join([f"{construct} branches must return trees of one structure:",
+                      f"  {first.label} returned {_shape_of_tree(first)}",
+                      f"  {other.label} returned {_shape_of_tree(other)}", "They differ at", *lines])
 
 
 def _shape_of_tree(branch: Branch):

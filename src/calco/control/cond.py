@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Sequence
 
 from calco.avals import dtypes, tangent_aval, trees
-from calco.control.branches import Branch, close_branches, joined_types
+from calco.control.branches import close_branches, joined_types, trace_branches
 from calco.control.programs import take
 from calco.control.branch_programs import (
     any_of,
@@ -16,17 +15,19 @@ from calco.control.branch_programs import (
     residual_slots,
     with_common_operands,
 )
+from calco.control.references import pure_branches, spread
 from calco.control.select_branches import select_branches_p
 from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN
-from calco.ir import ClosedJaxpr
+from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import ne
 from calco.ops.selection import clamp
 from calco.ops.structure import convert_element_type, literal_like, move_dim
 from calco.tracing import SelectedBranch, enclosing, python_literal
 from calco.tracing.replay import keep_selected
+from calco.tracing.source import warn_at_user_line
 from calco.transforms.arguments import check_array
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_program
@@ -141,8 +142,13 @@ def _dce(used, *, branches):
     return [True, *needed], {"branches": branches}
 
 
+def _discharge(values, refs, *, branches):
+    programs, written = pure_branches(branches, refs[1:])
+    return spread(bind_cond(values[0], programs, values[1:]), written)
+
+
 cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce)
+                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce, discharge=_discharge)
 
 
 # --- the functions ------------------------------------------------------------------------------
@@ -169,11 +175,16 @@ def _run(construct: str, index, functions: dict[str, Callable], operands):
     leaves, in_tree = trees.flatten(operands)
     avals = [check_array(construct, f"operand {path}", x)
              for path, x in zip(trees.path_strings(in_tree), leaves)]
-    branches = [Branch(construct, role, f, in_tree, avals) for role, f in functions.items()]
+    taken = int(index.val) if index.__class__ is Literal else None
+    branches = trace_branches(construct, functions, in_tree, avals, taken)
     out_avals = joined_types(construct, branches)
     programs, captured = close_branches(branches, out_avals)
     outs = bind_cond(index, programs, [*captured, *map(_as_atom, leaves)])
     return trees.unflatten(branches[0].out_tree, outs)
+
+
+_OLD_FORM = (". The form with an operand for each branch, cond(pred, true_operand, true_fun, false_operand, false_fun), is "
+             "gone: pass all operands to both functions, cond(pred, true_fun, false_fun, *operands)")
 
 
 def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None):
@@ -210,8 +221,9 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
         operands = (operand,)
     for name, function in (("true_fun", true_fun), ("false_fun", false_fun)):
         if not callable(function):
-            raise TypeError(f"lax.cond: {name} and false_fun arguments should be callable, got "
-                            f"{name}={function!r} of type {type(function).__name__}")
+            old = callable(false_fun) and len(operands) == 2 and callable(operands[1])
+            raise TypeError(f"lax.cond: true_fun and false_fun must be callable, got {name}={function!r} of type "
+                            f"{type(function).__name__}" + _OLD_FORM * old)
     aval = _scalar_type("lax.cond", "pred", pred)
     if dtypes.kind(aval.dtype) in "cV":
         raise TypeError("lax.cond: pred must be a bool or a real number, got "
@@ -261,8 +273,8 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
     if not isinstance(index, Array):
         number = operator.index(index)
         if not 0 <= number < len(branches):
-            warnings.warn(f"lax.switch: index {number} is out of range for {len(branches)} branches and is clamped",
-                          stacklevel=2)
+            warn_at_user_line(UserWarning(f"lax.switch: index {number} is out of range for {len(branches)} branches and "
+                                          "is clamped"))
         index = min(max(number, 0), len(branches) - 1)
     if len(branches) == 1:
         return branches[0](*operands)

@@ -9,8 +9,9 @@
     │   │   └── TracerSliceError (IndexError)   ... in a slice of an array
     │   ├── TracerArrayConversionError      ... where NumPy needs an array
     │   └── UnexpectedTracerError           a tracer used after its trace ended
-    └── JAXIndexError (IndexError)
-        └── NonConcreteBooleanIndexError    a traced mask where the result's size depends on it
+    ├── JAXIndexError (IndexError)
+    │   └── NonConcreteBooleanIndexError    a traced mask where the result's size depends on it
+    └── BranchRecursionError (RecursionError)   a recursion through a branch of a conditional
 """
 from __future__ import annotations
 
@@ -406,3 +407,44 @@ class UnexpectedTracerError(JAXTypeError):
             *_labelled("Made at", [self.created] if self.created else []),
             *_labelled("Kept in" if self.stored else "Cause", kept),
             *_labelled("Instead", [self.remedy])]))
+
+
+class BranchRecursionError(CalcoError, RecursionError):
+    """A function called itself in a branch of a conditional, and so tracing it had no end.
+
+    Cause: all branches are traced, whatever the predicate is. A recursion that ends because a predicate becomes false
+    ends when Python decides it, not when the program does.
+
+    What works: Python's ``if`` on what is known while tracing (shapes, static arguments), which traces one branch; a loop
+    (`lax.while_loop`, `lax.scan`) where the predicate depends on traced data.
+
+    Parameters
+    ----------
+    branch : BranchPlace
+        The branch that the recursion goes through.
+    place : Place
+        The outermost conditional.
+    taken : str or None
+        The branch that it takes, if that is known while tracing.
+
+    Examples
+    --------
+    >>> import calco
+    >>> import calco.numpy as jnp
+    >>> def total(x):
+    ...     return x[0] + total(x[1:]) if x.shape[0] > 1 else x[0]    # not lax.cond(x.shape[0] > 1, ...)
+    >>> calco.jit(total)(jnp.arange(4.0)).item()
+    6.0
+    """
+
+    def __init__(self, branch, place: Place, taken: str | None = None):
+        self.construct, self.place, self.function = branch.construct, place, branch.label
+        known = taken is not None
+        self.remedy = ("Python's `if`, which traces one branch alone: the predicate is known while tracing" if known else
+                       "Python's `if` where the predicate is known while tracing, or lax.while_loop or lax.scan where it "
+                       "depends on traced values")
+        constant = f"  It has a constant predicate, a Python value: the program takes {taken} always.\n" if known else ""
+        super().__init__(
+            f"The recursion through {branch.role} of {branch.construct} has no end: every branch is traced, whatever the "
+            f"predicate is, and so is the call of the function itself in {branch.label}.\n\n"
+            f"  {short_path(place.file)}:{place.line}\n      {place.text}\n\n{constant}  Instead:   {self.remedy}")

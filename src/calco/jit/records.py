@@ -12,7 +12,9 @@ import numpy as np
 from calco.avals import ShapedArray
 from calco.core import Tracer
 from calco.ir import ClosedJaxpr, Var
+from calco.reroll import NearMiss, Rerolled
 from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
+from calco.tracing.branching import branch_words
 from calco.tracing.names import expression_at, find_name
 
 
@@ -90,9 +92,10 @@ class StaleCapture(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """Text that the function printed while it was traced, and where."""
+    """Text that the function printed while it was traced, where, and in which branch of a conditional."""
     text: str
     place: Place | None
+    branch: str = ""
 
 
 class TraceRecord:
@@ -120,11 +123,15 @@ class TraceRecord:
         How often the compiled program ran.
     stale : list of StaleCapture
         Captured values that were found changed on later calls.
+    rerolled : tuple of Rerolled
+        What repeated and is compiled once; known when it has been lowered.
+    near_misses : tuple of NearMiss
+        What nearly repeated, or was left alone, and why.
     unused : tuple of str
         Arguments that the program does not depend on; known when it has been lowered.
     """
     __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed",
-                 "seconds", "calls", "stale", "unused_leaves", "_names", "_avals")
+                 "seconds", "calls", "stale", "unused_leaves", "rerolled", "near_misses", "_names", "_avals")
 
     def __init__(self, *, function: str, place: str, names, avals, statics, options, jaxpr: ClosedJaxpr,
                  captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):
@@ -132,6 +139,8 @@ class TraceRecord:
         self._names, self._avals, self.unused_leaves = names, avals, ()
         self.options, self.jaxpr, self.captures, self.selected = options, jaxpr, captures, selected
         self.printed = printed
+        self.rerolled: tuple[Rerolled, ...] = ()
+        self.near_misses: tuple[NearMiss, ...] = ()
         self.seconds: dict[str, float] = {}
         self.calls = 0
         self.stale: list[StaleCapture] = []
@@ -184,9 +193,9 @@ class Listener:
         """`print` writes its arguments, the spaces and the newline one by one: they are one text."""
         last = self.heard[-1] if self.heard else None
         if last is not None and last.place == place and not last.text.endswith("\n"):
-            self.heard[-1] = Printed(last.text + text, place)
+            self.heard[-1] = last._replace(text=last.text + text)
         elif text.strip():
-            self.heard.append(Printed(text, place))
+            self.heard.append(Printed(text, place, branch_words()))
 
     def __getattr__(self, name):
         return getattr(self._stream, name)

@@ -314,13 +314,14 @@ def unused_arguments(record: TraceRecord) -> tuple[str, ...]:
 def printed_effects(printed: Sequence[Printed]) -> tuple[Effect, ...]:
     """Prints, each line of source once."""
     found: dict[tuple, Effect] = {}
-    for text, place in printed:
-        known = found.get((place, text) if place is None else place)
+    for text, place, branch in printed:
+        key = (place, text, branch) if place is None else (place, branch)
+        known = found.get(key)
         if known is None:
             what = place.text if place is not None and "print" in place.text else text.strip()
-            found[(place, text) if place is None else place] = Effect("print", what, place)
+            found[key] = Effect("print", what, place, branch=branch)
         else:
-            found[place if place is not None else (place, text)] = known._replace(count=known.count + 1)
+            found[key] = known._replace(count=known.count + 1)
     return tuple(found.values())
 
 

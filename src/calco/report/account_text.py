@@ -114,7 +114,8 @@ def _effects(text: Styled, account) -> None:
         return
     text.heading("ran once, at trace time")
     text.table([(Span(e.kind, "warn"), Span(e.what, "code"), Span(times_text(e.count), "dim"),
-                 Span(place_text(e.place), "place")) for e in account.effects], give=(1,), limit=_ROWS)
+                 Span(f"in {e.branch}" if e.branch else "", "dim"), Span(place_text(e.place), "place"))
+                for e in account.effects], give=(1, 3), limit=_ROWS)
     text.blank()
 
 

@@ -80,9 +80,9 @@ class TablePage:
     def effects(self) -> str:
         if not self.account.effects:
             return none("Nothing ran at trace time only.")
-        rows = [self.row([Cell(e.kind, kind="name"), Cell(e.what, kind="code"), Cell(f"{e.count:,}", e.count, "num")],
-                         e.place) for e in self.account.effects]
-        return table(("kind", "what", "times", "line"), rows, numeric={"times"}) + (
+        rows = [self.row([Cell(e.kind, kind="name"), Cell(e.what, kind="code"), Cell(e.branch),
+                          Cell(f"{e.count:,}", e.count, "num")], e.place) for e in self.account.effects]
+        return table(("kind", "what", "in branch", "times", "line"), rows, numeric={"times"}) + (
             '<p class="note">These ran while the function was traced. A call of the compiled program does not run '
             "them.</p>")
 

@@ -55,11 +55,14 @@ class Effect(NamedTuple):
         In words of the source: ``print("loss", loss)``, ``global COUNT``, ``results.append(...)``.
     place : Place or None
     count : int
+    branch : str
+        The branch of a conditional that it ran in: ``branches[1] of lax.switch (not taken)``; empty outside of all.
     """
     kind: str
     what: str
     place: Place | None
     count: int = 1
+    branch: str = ""
 
 
 class Decision(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 from calco.core import Tracer
 from calco.core import state as interpreter
 from calco.core.sites import positions_of
+from calco.tracing.branching import branch_words
 from calco.tracing.observe_decisions import Decisions
 from calco.tracing.observe_effects import changes_argument, dropped_update, effect_of_call
 from calco.tracing.observe_plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
@@ -455,7 +456,7 @@ class Watch:
     # --- writes
 
     def effect(self, kind: str, what: str, state: FrameState, node) -> None:
-        self.effects[kind, what, self.place(state, node)] += 1
+        self.effects[kind, what, self.place(state, node), branch_words()] += 1
 
     def _store_attribute(self, state: FrameState, node: ast.Attribute) -> None:
         base = self.values.find(node.value, state)
