@@ -34,7 +34,7 @@ from calco.jit import (
     no_retrace,
     typeof,
 )
-from calco.ops.references import Ref, freeze, new_ref
+from calco.ops.refs import Ref, freeze, new_ref
 from calco.purity import PurityReport, assert_static, check_pure
 from calco.report import Account, LargeCaptureWarning, explain, show_traces
 from calco.tracing.leaks import LeakedTracerWarning

@@ -5,12 +5,14 @@ import numpy as np
 
 from calco.avals import tangent_aval
 from calco.control.programs import dce_program, hoist, take
+from calco.control.references import spread
 from calco.core import Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr
 from calco.ir.evaluate import evaluate_reference
 from calco.transforms.batching import batched_program
+from calco.transforms.discharge import pure_program
 from calco.transforms.forward import jvp_program
 from calco.transforms.reverse import linearized_program, transposed_program
 
@@ -83,8 +85,13 @@ def _dce(used, *, name, jaxpr):
     return used_inputs, {"name": name, "jaxpr": closed}
 
 
+def _discharge(values, refs, *, name, jaxpr):
+    pure = pure_program(jaxpr, refs)
+    return spread(call(pure.closed, name, values), pure.written)
+
+
 jit_p = Primitive("jit", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
                   batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
-                  effects=lambda *, name, jaxpr: jaxpr.effects)
+                  effects=lambda *, name, jaxpr: jaxpr.effects, discharge=_discharge)
 
 

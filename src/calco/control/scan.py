@@ -17,6 +17,7 @@ from calco.control.loop_programs import (
     settled,
 )
 from calco.control.programs import dce_program, hoist, kept, take
+from calco.control.references import discharge_scan
 from calco.core import Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN, i64_array
@@ -341,4 +342,5 @@ def _dce(used, *, jaxpr, num_carry, num_consts, **how):
 
 scan_p = Primitive("scan", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
                    batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
-                   effects=lambda *, jaxpr, **how: jaxpr.effects)
+                   effects=lambda *, jaxpr, **how: jaxpr.effects,
+                   discharge=lambda values, refs, **params: discharge_scan(scan_p.bind, values, refs, **params))

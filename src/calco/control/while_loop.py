@@ -7,9 +7,11 @@ import numpy as np
 
 from calco.avals import dtypes, shaped, tangent_aval
 from calco.control.loop_programs import parts, settled
+from calco.control.masking import masked_program
 from calco.control.programs import dce_program, hoist, kept, take
+from calco.control.references import discharge_while
 from calco.core import Primitive, Zero
-from calco.core.effects import needs_token
+from calco.core.effects import CHECK, needs_token
 from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, Var
 from calco.ir.evaluate import evaluate_reference
@@ -142,14 +144,17 @@ def _batch(size, args, dims, *, body_jaxpr, body_nconsts, cond_jaxpr, cond_ncons
         mapped = [True] * n  # each stops at a time of its own
     carry_dims = dims_of(mapped)
     init = [with_batch_dim(x, d, size) if on else x for x, d, on in zip(init, init_dims, mapped)]
-    body = batched_program(body_jaxpr, size, [*body_dims, *carry_dims], mapped).closed
+    checked = by_element and bool(body_jaxpr.effects)  # a check is made for the elements that go on
+    body = batched_program(masked_program(body_jaxpr) if checked else body_jaxpr, size,
+                           [*[0] * checked, *body_dims, *carry_dims], mapped).closed
     cond = batched_program(cond_jaxpr, size, [*cond_dims, *carry_dims], [by_element]).closed
     if by_element:
         cond, cond_own = hoist(cond)
         body, body_own = hoist(body)
         cond_consts, body_consts = [*cond_own, *cond_consts], [*cond_own, *cond_consts, *body_own, *body_consts]
         key = ("while by element", cond, len(cond_consts))
-        body = kept(body, key, lambda: _frozen_when_done(cond, body, len(cond_consts), n, size))
+        mask = len(body_own) if checked else -1
+        body = kept(body, key, lambda: _frozen_when_done(cond, body, (len(cond_consts), n, mask), size))
         cond = kept(cond, "any", lambda: _any_left(cond))
     return bind_while(cond, cond_consts, body, body_consts, init), carry_dims
 
@@ -162,21 +167,28 @@ def _any_left(cond: ClosedJaxpr) -> ClosedJaxpr:
     return stage(function, cond.in_avals, cond.jaxpr.debug).closed
 
 
-def _frozen_when_done(cond: ClosedJaxpr, body: ClosedJaxpr, n_cond: int, n_carry: int, size: int) -> ClosedJaxpr:
-    """A step for the elements that go on; the others keep their carry."""
+def _frozen_when_done(cond: ClosedJaxpr, body: ClosedJaxpr, counts: tuple[int, int, int], size: int) -> ClosedJaxpr:
+    """A step for the elements that go on; the others keep their carry.
+
+    `counts`: operands of `cond`, values of the carry, and which input of `body` is told who goes on (or -1).
+    """
+    n_cond, n_carry, mask = counts
+
     def function(*args):
         tests, others, carry = parts(args, n_cond, len(args) - n_cond - n_carry)
         (going,) = replay(cond.jaxpr, [], [*tests, *carry])
+        if mask >= 0:
+            others = [*others[:mask], going, *others[mask:]]
         after = replay(body.jaxpr, [], [*others, *carry])
         return [select_n(broadcast_in_dim(going, aval_of(x).shape, (0,)), old, x) for old, x in zip(carry, after)]
 
-    avals = [*cond.in_avals[:n_cond], *body.in_avals]
-    return stage(function, avals, body.jaxpr.debug).closed
+    avals = [*cond.in_avals[:n_cond], *[a for i, a in enumerate(body.in_avals) if i != mask]]
+    return stage(function, avals, body.jaxpr.debug._replace(arg_names=())).closed
 
 
 def _refuse_effects(cond: ClosedJaxpr, body: ClosedJaxpr) -> None:
     lines = [f"{eqn.primitive.name} at {place_of(eqn.code, eqn.lasti)}" for program in (cond, body)
-             for eqn in program.jaxpr.eqns if has_effects(eqn)]
+             for eqn in program.jaxpr.eqns if has_effects(eqn) and eqn.primitive.effects(**eqn.params) != {CHECK}]
     if lines:
         raise ValueError(f"vmap of {cond.jaxpr.debug.name.partition('; ')[0]}: the number of iterations differs between "
                          "the elements, which then run together until the last is done, so what an iteration does to "
@@ -224,4 +236,5 @@ def _effects(*, cond_jaxpr, body_jaxpr, **params):
 
 
 while_p = Primitive("while", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                    batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce)
+                    batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce,
+                    discharge=lambda values, refs, **params: discharge_while(while_p.bind, values, refs, **params))

@@ -79,20 +79,24 @@ class Primitive:
         ``(used, **params) -> (used_operands, params)`` for an operation with sub-programs: what is left of it where
         only the results marked in `used` are needed. It then has those results and those operands alone. A rule that
         has to keep other results too gives their mask as a third part.
+    discharge : callable or None
+        ``(values, refs, **params) -> (outs, after)`` for an operation with sub-programs: what it does without references.
+        `values` are the operands, with what references hold in their place; `refs` has for each operand the number of
+        the reference that it is, or None; `after` what each reference holds afterwards, None where that is the same.
     evaluate : callable or None
         ``(arrays, params) -> result`` for an operation that runs Python: how it is done on arrays, without compiling.
     """
     __slots__ = ("name", "infer", "lower", "jvp", "transpose", "batch", "oracle", "linearize",
-                 "multiple_results", "effects", "expand", "dce", "evaluate", "types", "__weakref__")
+                 "multiple_results", "effects", "expand", "dce", "discharge", "evaluate", "types", "__weakref__")
 
     def __init__(self, name: str, *, infer: Callable, lower: Callable, jvp: Callable, transpose: Callable,
                  batch: Callable, oracle: Callable, linearize: Callable | None = None,
                  multiple_results: bool = False, effects: Callable | None = None, expand: Callable | None = None,
-                 dce: Callable | None = None, evaluate: Callable | None = None):
+                 dce: Callable | None = None, discharge: Callable | None = None, evaluate: Callable | None = None):
         self.name, self.infer, self.lower = name, infer, lower
         self.jvp, self.transpose, self.batch, self.oracle = jvp, transpose, batch, oracle
         self.linearize, self.multiple_results, self.effects = linearize, multiple_results, effects
-        self.expand, self.dce, self.evaluate = expand, dce, evaluate
+        self.expand, self.dce, self.discharge, self.evaluate = expand, dce, discharge, evaluate
         for rule in ("infer", "lower", "jvp", "transpose", "batch", "oracle"):
             if not callable(getattr(self, rule)):
                 raise TypeError(f"primitive {name}: the rule `{rule}` is missing; spell a rule that cannot "

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray, dtypes, shaped
+from calco.avals.references import RefAval
 from calco.ir.printer import equation_text, programs_in
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
 
@@ -43,7 +44,7 @@ class _Scope:
 
 
 def _is_variable(atom) -> bool:
-    return not isinstance(atom, Literal) and isinstance(getattr(atom, "aval", None), ShapedArray)
+    return not isinstance(atom, Literal) and isinstance(getattr(atom, "aval", None), (ShapedArray, RefAval))
 
 
 def _bad_atom(scope: _Scope, what: str, atom) -> str | None:
@@ -96,10 +97,10 @@ def _inputs(scope, jaxpr, consts):
 
 def const_aval(value) -> ShapedArray:
     """The type of a constant's value; a type stands for itself (a parsed program without values)."""
-    if isinstance(value, ShapedArray):
+    if isinstance(value, (ShapedArray, RefAval)):
         return value
     found = getattr(value, "aval", None)
-    return found if isinstance(found, ShapedArray) else shaped(np.shape(value), dtypes.canonicalize(value.dtype))
+    return found if isinstance(found, (ShapedArray, RefAval)) else shaped(np.shape(value), dtypes.canonicalize(value.dtype))
 
 
 def _constants(scope, jaxpr, consts):

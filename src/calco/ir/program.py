@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from calco.avals import ShapedArray
+from calco.avals.references import RefAval
+from calco.core.effects import REF
 
 
 class Var:
@@ -89,10 +91,12 @@ class Jaxpr:
 
     @property
     def effects(self) -> frozenset[str]:
-        """The effects of all equations."""
+        """The effects of all equations; those on references made inside are nobody else's."""
         if self._effects is None:
             found = [e.primitive.effects(**e.params) for e in self.eqns if e.primitive.effects is not None]
             self._effects = frozenset().union(*found)
+            if REF in self._effects and not any(v.aval.__class__ is RefAval for v in (*self.constvars, *self.invars)):
+                self._effects -= {REF}  # references that live and die here
         return self._effects
 
     def replace(self, **changes) -> Jaxpr:

@@ -10,6 +10,8 @@ from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
 from calco.jit.eager import eager
 from calco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
+from calco.ops.references import clear_reference_programs
+from calco.ops.refs import as_references
 from calco.ops.syntax import clear_ready
 from calco.tracing import clear_plans, stage
 from calco.tracing.leaks import check_staged
@@ -58,7 +60,7 @@ def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJax
     found = []
 
     def flat(*leaves):
-        full, named = arguments.join(*trees.unflatten(treedef, leaves), statics)
+        full, named = arguments.join(*trees.unflatten(treedef, as_references(leaves)), statics)
         outs, out_tree = trees.flatten(fun(*full, **named))
         check_arrays("make_jaxpr", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
         found.append(out_tree)
@@ -141,6 +143,7 @@ def clear_caches() -> None:
     clear_plans()
     clear_ready()
     clear_rules()
+    clear_reference_programs()
     eager.clear()
     clear_scalars()
 

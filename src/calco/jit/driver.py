@@ -34,7 +34,9 @@ from calco.jit.stale import (
     sharing_key,
     warn,
 )
+from calco.ops.refs import as_references, raw_references
 from calco.ops.structure import PYTHON_NUMBERS
+from calco.reroll import MODES
 from calco.tracing import enclosing, recorder, replay, so_far, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
@@ -69,19 +71,20 @@ class CacheInfo(NamedTuple):
 
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled."""
-    __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "traced", "compiled",
+    __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "reroll", "traced",
+                 "compiled",
                  "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks",
                  "_lock",
                  "misses", "__weakref__")
 
     def __init__(self, function: Callable, arguments: Arguments, *, keep_unused: bool, inline: bool, on_stale: str,
-                 compiler_options):
+                 compiler_options, reroll: str | None = None):
         self.function, self.name, self.arguments = function, function_name(function), arguments
         self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
-        self.on_stale = on_stale
+        self.on_stale, self.reroll = on_stale, reroll
         self.guards: dict[int, Guards | None] = {}  # by the id of the trace
         self.variants: dict[tuple, list[Traced]] = {}  # traces of one signature with different captured values
-        self.code = sharing_key(function, arguments, keep_unused, inline, on_stale, compiler_options)
+        self.code = sharing_key(function, arguments, keep_unused, inline, on_stale, compiler_options, reroll)
         self.traced: dict[tuple, Traced] = {}
         self.compiled: dict[tuple, Compiled] = {}
         # The same programs by keys that cost less: for positional arrays of ours and numbers, for those and NumPy
@@ -171,6 +174,7 @@ class Jit:
         keep_selected(traced.record.selected)
         if outer is not None and traced.cacheable:
             consts = [outer.adopt(c.source, c.value, c.location) for c in traced.record.captures]
+        leaves = raw_references(leaves, consts, self.name, traced.arg_names)
         if self.inline:
             outs = replay(traced.jaxpr.jaxpr, consts, leaves)
         else:
@@ -281,7 +285,7 @@ class Jit:
         out_tree, cut_off = [], []
 
         def flat(*leaves):
-            args, kwargs = self.arguments.join(*trees.unflatten(treedef, leaves), statics)
+            args, kwargs = self.arguments.join(*trees.unflatten(treedef, as_references(leaves)), statics)
             try:
                 outs, tree = trees.flatten(self.function(*args, **kwargs))
                 check_arrays("jit", f"the output{{}} of {self.name}", trees.path_strings(tree), outs)
@@ -308,7 +312,8 @@ class Jit:
         record.seconds["trace"] = seconds
         return Traced(jaxpr=closed, fun_name=self.name, in_tree=treedef, out_tree=out_tree[0],
                       arguments=self.arguments, keep_unused=self.keep_unused, record=record,
-                      cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options)
+                      cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options,
+                      reroll=self.reroll or now.reroll)
 
     def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
         code = getattr(self.function, "__code__", None)
@@ -363,7 +368,7 @@ class Jit:
 
 def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
         donate_argnames=None, keep_unused: bool = False, inline: bool = False, on_stale: str = "warn",
-        compiler_options: dict | None = None):
+        compiler_options: dict | None = None, reroll: str | None = None):
     """A compiled version of `fun`.
 
     The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
@@ -388,6 +393,11 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         comes back), ``"error"``, or ``"ignore"`` (do not look).
     compiler_options : dict, optional
         XLA debug options by name.
+    reroll : str, optional
+        What to do about code that repeats, such as the rounds of a Python loop: compile it once, as a loop or as a
+        function that is called, where that pays (``"auto"``); wherever it can be done as a loop (``"loop"``) or as
+        calls (``"outline"``); or compile it as often as it stands there (``"off"``). The default is the setting
+        ``calco.config.reroll``, which is ``"auto"``. The program computes the same in all cases.
 
     Returns
     -------
@@ -406,16 +416,19 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     """
     given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
                  donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
-                 compiler_options=compiler_options)
+                 compiler_options=compiler_options, reroll=reroll)
     if fun is None:
         return functools.partial(jit, **given)
     check_callable("jit", fun)
     check_options("jit", compiler_options)
     if on_stale not in POLICIES:
         raise ValueError(f"jit: on_stale={on_stale!r}: expected one of {', '.join(map(repr, POLICIES))}")
+    if reroll is not None and reroll not in MODES:
+        raise ValueError(f"jit: reroll={reroll!r}: expected one of {', '.join(map(repr, MODES))}, or None for the "
+                         "setting calco.config.reroll")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     this = Jit(fun, arguments, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
-               compiler_options=compiler_options)
+               compiler_options=compiler_options, reroll=reroll)
     wrapper = _caller(this)
     functools.update_wrapper(wrapper, fun)
     wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)

@@ -11,8 +11,10 @@ from calco.engine import DeviceArray, Executable, put
 from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import LoweredModule, lower_module
+from calco.ops.references import REFERENCE_PRIMITIVES, on_cells
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import scalar, unmasked
+from calco.transforms.discharge import is_reference, stateful
 
 
 def as_array(x) -> DeviceArray:
@@ -69,6 +71,8 @@ class EagerTrace(Trace):
         self._lock = threading.Lock()
 
     def process(self, primitive, args, params):
+        if primitive.types is None and (found := _on_references(primitive, args, params)) is not None:
+            return found
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in args]
         if primitive.evaluate is not None:
             return primitive.evaluate(arrays, params)
@@ -153,6 +157,13 @@ class EagerTrace(Trace):
             self._by_program.clear()
             self._by_text.clear()
             _numbers.clear()
+
+
+def _on_references(primitive, args, params):
+    """The result of an operation on references, or of one whose sub-programs use some; None for any other."""
+    if primitive in REFERENCE_PRIMITIVES:
+        return on_cells(primitive, [x if is_reference(x) else operand(x) for x in args], params)
+    return stateful(primitive, args, params)
 
 
 def _lowered(primitive, avals, outs, params) -> LoweredModule:

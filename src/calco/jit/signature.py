@@ -11,6 +11,7 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, python_aval, shaped, trees
 from calco.core import Array
 from calco.engine import DeviceArray
+from calco.ops.refs import Ref
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.transforms.arguments import function_name, parameters_of
 
@@ -273,7 +274,7 @@ def host_aval(x: np.ndarray) -> ShapedArray | None:
 
 def leaf_aval(x) -> ShapedArray | None:
     """The type of an argument leaf, or None if it is not an array, a number or a `ShapeDtypeStruct`."""
-    if x.__class__ is DeviceArray or isinstance(x, Array):
+    if x.__class__ is DeviceArray or isinstance(x, Array) or x.__class__ is Ref:
         return x.aval
     if x.__class__ in PYTHON_NUMBERS:
         return python_aval(x.__class__)

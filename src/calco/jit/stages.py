@@ -9,7 +9,9 @@ from time import perf_counter
 import numpy as np
 
 from calco.avals import ShapedArray, dtypes, trees
+from calco.avals.references import RefAval
 from calco.core import Tracer
+from calco.core.references import Cell
 from calco.engine import DeviceArray, Executable, put_scalar
 from calco.engine.callbacks import reraise
 from calco.engine.errors import XlaRuntimeError, deleted
@@ -21,9 +23,12 @@ from calco.ir.rewrite import dce
 from calco.jit.eager import as_array
 from calco.jit.lowering import lower_module
 from calco.jit.records import TraceRecord
+from calco.jit.references import References
 from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from calco.ops.structure import PYTHON_NUMBERS
+from calco.reroll import reroll
 from calco.tracing import user_frame
+from calco.transforms.discharge import discharge
 
 watchers: list[Callable] = []  # told of each `Compiled`; for rooms that nothing here may import
 
@@ -41,15 +46,16 @@ class Traced:
         What the trace took.
     """
     __slots__ = ("jaxpr", "fun_name", "in_tree", "out_tree", "arg_names", "donated", "keep_unused", "record",
-                 "arguments", "cacheable", "compiler_options", "_lowered", "_lock", "__weakref__")
+                 "arguments", "cacheable", "compiler_options", "reroll", "_lowered", "_lock", "__weakref__")
 
     def __init__(self, *, jaxpr: ClosedJaxpr, fun_name: str, in_tree, out_tree, arguments: Arguments,
-                 keep_unused: bool, record: TraceRecord, cacheable: bool, compiler_options=None):
+                 keep_unused: bool, record: TraceRecord, cacheable: bool, compiler_options=None,
+                 reroll: str = "off"):
         self.jaxpr, self.fun_name, self.in_tree, self.out_tree = jaxpr, fun_name, in_tree, out_tree
         self.arguments, self.arg_names = arguments, jaxpr.jaxpr.debug.arg_names
         self.donated = arguments.donated_leaves(in_tree)
         self.keep_unused, self.record, self.cacheable = keep_unused, record, cacheable
-        self.compiler_options = compiler_options
+        self.compiler_options, self.reroll = compiler_options, reroll
         self._lowered: Lowered | None = None
         self._lock = threading.Lock()
 
@@ -92,6 +98,10 @@ class Traced:
         compiled = lowered._compiled if lowered is not None else None
         return self.jaxpr.summary() if compiled is None else compiled.summary()
 
+    def rerolled(self) -> ClosedJaxpr:
+        """The program that is lowered: without dead code, and with what repeats as loops and calls."""
+        return self.lower().jaxpr
+
     def __str__(self) -> str:
         return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
 
@@ -105,28 +115,47 @@ class Lowered:
     ----------
     kept : tuple of int
         The argument leaves that are parameters of the module; the others are not used.
-    consts : list of DeviceArray
-        The captured arrays, which are its leading parameters.
+    consts : list of DeviceArray and Cell
+        The captured arrays and references, which are its leading parameters.
+    jaxpr : ClosedJaxpr
+        The program that the text says: dead code is gone, repeated code stands in it once.
     callbacks : tuple of callable
         The Python functions that the module calls, by number.
+    references : References or None
+        The mutable references that it takes.
     """
-    __slots__ = ("traced", "kept", "consts", "callbacks", "seconds", "_text", "_attrs", "_compiled", "_lock")
+    __slots__ = ("traced", "jaxpr", "kept", "consts", "callbacks", "references", "seconds", "_text", "_attrs", "_compiled",
+                 "_lock")
 
     def __init__(self, traced: Traced):
         start = perf_counter()
         self.traced = traced
-        program, used = dce(traced.jaxpr, keep_inputs=True)
+        pure, written = discharge(traced.jaxpr)
+        program, used = dce(pure, keep_inputs=True)
         keep = [traced.keep_unused or u or d for u, d in zip(used, traced.donated)]
         self.kept = tuple([i for i, k in enumerate(keep) if k])
         jaxpr = program.jaxpr.replace(invars=[program.jaxpr.invars[i] for i in self.kept])
-        self.consts = [as_array(c) for c in program.consts]
+        self.consts = [c if c.__class__ is Cell else as_array(c) for c in program.consts]
+        self.references = self._references(pure, written)
         attrs = self._donations(jaxpr, len(self.consts))
-        self._text, self.callbacks = lower_module(jaxpr, f"jit_{traced.fun_name}", attrs)
+        self.jaxpr, outcome = reroll(ClosedJaxpr(jaxpr, program.consts), traced.reroll)
+        self._text, self.callbacks = lower_module(self.jaxpr.jaxpr, f"jit_{traced.fun_name}", attrs)
         self._compiled, self._lock = None, threading.Lock()
         self.seconds = perf_counter() - start
         record = traced.record
         record.seconds["lower"] = self.seconds
-        record.unused_leaves = tuple([i for i, u in enumerate(used) if not u])
+        record.rerolled, record.near_misses = outcome
+        n = len(pure.consts)
+        record.unused_leaves = tuple([i for i, u in enumerate(used) if not u and n + i not in written])
+
+    def _references(self, pure: ClosedJaxpr, written: tuple[int, ...]) -> References | None:
+        """The mutable references of the program, if it takes any."""
+        if not any([a.__class__ is RefAval for a in self.traced.in_avals]) and not any(
+                [c.__class__ is Cell for c in self.consts]) and not written:
+            return None
+        n = len(pure.consts)
+        targets = [pure.consts[w] if w < n else w - n for w in written]
+        return References(targets, pure.out_avals[len(pure.out_avals) - len(written):], self.consts, self.kept)
 
     def _donations(self, jaxpr, n_consts: int) -> list[str]:
         """Attributes of the parameters: which output each donated one may become."""
@@ -134,9 +163,14 @@ class Lowered:
         free: dict[tuple, list[int]] = {}
         for i, v in enumerate(jaxpr.outvars):
             free.setdefault((v.aval.shape, v.aval.dtype), []).append(i)
+        if self.references is not None:
+            last = len(jaxpr.outvars) - len(self.references.targets)
+            for place, k in self.references.given.items():
+                attrs[place] = f"{{tf.aliasing_output = {last + k} : i32}}"
+            free = {key: [i for i in places if i < last] for key, places in free.items()}
         unusable = []
         for place, i in enumerate(self.kept):
-            if not self.traced.donated[i]:
+            if not self.traced.donated[i] or self.traced.in_avals[i].__class__ is RefAval:
                 continue
             aval = jaxpr.invars[place].aval
             outputs = free.get((aval.shape, aval.dtype))
@@ -198,7 +232,7 @@ class Compiled:
     executable : Executable
     """
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
-                 "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
+                 "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
 
     def __init__(self, lowered: Lowered, compiler_options):
         traced = lowered.traced
@@ -208,17 +242,21 @@ class Compiled:
         hollow = [a.dtype == dtypes.float0 for a in self.out_avals]
         self.wrap = _array_or_float0 if any(hollow) else DeviceArray
         real = [a.update(dtype=dtypes.bool_) if h else a for h, a in zip(hollow, self.out_avals)]
+        self.references = lowered.references
+        if self.references is not None:
+            real += self.references.avals
         self.executable = Executable(lowered.as_text(), real, donated=donated,
                                      compiler_options=compiler_options, callbacks=lowered.callbacks)
         traced.record.seconds["compile"] = perf_counter() - start
         self.lowered, self.record = lowered, traced.record
         # Arrays of its own: delete() on the user's lets go of a buffer that this program keeps.
-        self.consts, self.kept = [DeviceArray(c.buffer, c.aval) for c in lowered.consts], lowered.kept
-        self.const_buffers = [c.buffer for c in self.consts]
+        self.consts = [c if c.__class__ is Cell else DeviceArray(c.buffer, c.aval) for c in lowered.consts]
+        self.kept = lowered.kept
+        self.const_buffers = [c.buffer for c in self.consts if c.__class__ is not Cell]
         self.in_avals = traced.in_avals
         self.all_kept = len(self.kept) == len(self.in_avals)
         self.execute, self.handlers = self.executable.execute, self.executable.handlers
-        self.donates = bool(donated)
+        self.donates = bool(donated) or self.references is not None
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
         self._host_call: object = _UNMADE
@@ -335,6 +373,8 @@ class Compiled:
         return short
 
     def _run_donating(self, leaves):
+        if self.references is not None:
+            return self.references.run(self, leaves)
         self._check_donations(leaves)
         try:
             arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
@@ -404,7 +444,7 @@ class Compiled:
                                 f"particular signature: argument {name} of {traced.fun_name} is traced. Call the "
                                 "jitted function instead.")
             got = leaf_aval(x)
-            if got is None or got.shape != want.shape or got.dtype != want.dtype:
+            if got is None or got.shape != want.shape or got.dtype != want.dtype or type(got) is not type(want):
                 wrong.append(f"  {name}: compiled for {want.short}, called with "
                              f"{got.short if got is not None else type(x).__name__}")
         if wrong:

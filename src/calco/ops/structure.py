@@ -11,6 +11,7 @@ import numpy as np
 from calco import hlo
 from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Array, Linear, No, Primitive, Zero
+from calco.core.references import Cell
 from calco.ir import Literal
 from calco.tracing import scalar
 
@@ -19,7 +20,7 @@ PYTHON_NUMBERS = (float, int, bool, complex)
 
 def aval_of(x) -> ShapedArray:
     """The type of a tracer, an array, a literal, a Python number or anything NumPy can read."""
-    if isinstance(x, (Array, Literal)):
+    if isinstance(x, (Array, Literal, Cell)):
         return x.aval
     if x.__class__ in PYTHON_NUMBERS:
         return python_aval(x.__class__)

@@ -11,6 +11,7 @@ import numpy as np
 
 from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Trace, Tracer, errors, state
+from calco.core.references import Cell
 from calco.engine import DeviceArray, put
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from calco.tracing.source import place_of, user_frame
@@ -203,6 +204,8 @@ class StagingTrace(Trace):
             return Literal(np.False_, shaped(x.shape, dtypes.float0))  # it has a shape and no value
         if isinstance(x, (np.ndarray, DeviceArray)):
             return numpy_literal(np.asarray(x)[()], x) if x.ndim == 0 else self.capture(x, operand)
+        if cls is Cell:
+            return self.capture(x, operand)
         if hasattr(x, "__jax_array__"):
             return self.read(x.__jax_array__(), operand)
         raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
@@ -310,8 +313,8 @@ def scalar(x, dtype: np.dtype) -> np.generic:
 
 
 def snapshot(x):
-    """`x` itself if it cannot change, else an array with a copy of its value now."""
-    if isinstance(x, (Tracer, DeviceArray)):
+    """`x` itself if it cannot change or is a reference, else an array with a copy of its value now."""
+    if isinstance(x, (Tracer, DeviceArray, Cell)):
         return x
     return put(unmasked(x), shaped(x.shape, dtypes.canonicalize(x.dtype)))
 
@@ -326,7 +329,7 @@ def unmasked(x) -> np.ndarray:
 
 def _same_value(x, frozen) -> bool:
     """Whether `x` (an array, or None for one that is gone) still has the value `frozen` that was taken of it."""
-    if x is None or x is frozen:
+    if x is None or x is frozen or x.__class__ is Cell or frozen.__class__ is Cell:
         return x is frozen
     with np.errstate(over="ignore"):
         now = np.asarray(x).astype(frozen.dtype, copy=False)

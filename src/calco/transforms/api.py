@@ -145,7 +145,7 @@ class _Pullback:
         cts = [ct for ct, on in zip(cts, self.at.nonzero) if on]
         at = self.at
         found = iter(backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts,
-                              derivative=True))
+                              derivative=at.pure))
         outs = [next(found) if on else Zero(tangent_aval(a)) for on, a in zip(at.active, self.in_avals)]
         return trees.unflatten(self.in_tree, [instantiate(ct) for ct in outs])
 

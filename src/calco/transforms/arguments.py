@@ -12,6 +12,8 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes
 from calco.core import Array
 from calco.ir import Literal
+from calco.ops.references import here
+from calco.ops.refs import Ref
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
 
 
@@ -46,7 +48,20 @@ def check_array(transform: str, argument: str, x) -> ShapedArray:
             return aval_of(x)
         except TypeError as error:  # a dtype that no array of ours has
             raise TypeError(f"{transform}: {argument}: {error}") from None
+    if isinstance(x, Ref):
+        raise TypeError(_not_a_value(transform, argument, x))
     raise TypeError(f"{transform}: {argument} must be an array or a number, got {x!r} of type {type(x).__name__}")
+
+
+def _not_a_value(transform: str, argument: str, ref: Ref) -> str:
+    """Why a reference cannot be where an array or number is due."""
+    start = f"{here()}{transform}: {argument} is a mutable reference of type {ref.aval.short}"
+    if "output" in argument or "result" in argument:
+        return (f"{start}, and references cannot be returned: return what it holds (ref[...], or calco.freeze(ref)), or "
+                "pass a reference in and write to it")
+    if transform.startswith(("lax.", "scan", "cond", "while")):
+        return f"{start}, and cannot be an operand or a carry: close over it in the function, which may read and write it"
+    return f"{start}; pass what it holds (ref[...]), or close over it"
 
 
 def check_arrays(transform: str, what: str, names, leaves: Sequence) -> None:

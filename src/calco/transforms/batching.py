@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, shaped
+from calco.avals.references import RefAval
 from calco.core import Trace, Tracer, errors, state
 from calco.ir import ClosedJaxpr, DebugInfo
+from calco.ops.references import new_ref_p
 from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
 from calco.tracing.leaks import check_ended
 from calco.tracing.replay import keep_selected
+from calco.transforms.discharge import in_parts
 from calco.transforms.rules import batch_rule, unit
 
 
@@ -27,6 +30,8 @@ class BatchTracer(Tracer):
 def without_dim(aval: ShapedArray, dim: int | None) -> ShapedArray:
     if dim is None:
         return aval
+    if aval.__class__ is RefAval:
+        return RefAval(without_dim(aval.inner, dim))
     return shaped(aval.shape[:dim] + aval.shape[dim + 1:], aval.dtype, aval.weak_type)
 
 
@@ -49,8 +54,14 @@ class BatchTrace(Trace):
         before = state.trace
         state.trace = parent = self.parent
         try:
-            if all(d is None for d in dims):
+            if all(d is None for d in dims) and primitive is not new_ref_p:
                 return parent.process(primitive, values, params)
+            if primitive.types is None:
+                state.trace = self
+                found = in_parts(primitive, args, params, any([d is not None for d in dims]))
+                if found is not None:
+                    return found
+                state.trace = parent
             found = None
             if self.replays:
                 program = unit(primitive, tuple([without_dim(aval_of(x), d) for x, d in zip(values, dims)]), params)

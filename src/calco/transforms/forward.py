@@ -10,9 +10,11 @@ from calco.avals import tangent_aval
 from calco.core import Array, Trace, Tracer, Zero, errors, state
 from calco.engine import put
 from calco.ir import ClosedJaxpr
+from calco.ops.references import new_ref_p
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagingTrace, replay, stage, user_frame
 from calco.tracing.leaks import check_ended
+from calco.transforms.discharge import stateful
 from calco.transforms.rules import tangent_rule, unit
 
 
@@ -58,8 +60,14 @@ class JVPTrace(Trace):
         state.trace = parent
         placed = ()
         try:
-            if True not in active:
+            if True not in active and primitive is not new_ref_p:
                 return parent.process(primitive, primals, params)
+            if primitive.types is None:
+                state.trace = self
+                found = stateful(primitive, args, params)
+                if found is not None:
+                    return found
+                state.trace = parent
             if self.recorders and self.recorders[-1].where is None:
                 placed = self._place()
             outs, dots = self._differentiate(primitive, primals, tangents, active, params)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from calco.avals import dtypes, trees
 from calco.ir import DebugInfo
+from calco.ops.refs import Ref, mapped_reference
 from calco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
 from calco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
 from calco.transforms.batching import vmap_flat, with_dim
+from calco.transforms.discharge import is_reference
 
 
 def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | None = None, spmd_axis_name=None):
@@ -65,6 +67,8 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         names = _leaf_names(fun, args, in_tree)
         values, dims = [], []
         for name, x, axis in zip(names, leaves, axes):
+            if x.__class__ is Ref and axis is not None:
+                x = mapped_reference(x)
             dim = _place(name, x, axis)
             values.append(x)
             dims.append(dim)
@@ -72,7 +76,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         treedef = []
 
         def flat(*xs):
-            inner_args, inner_kwargs = trees.unflatten(in_tree, xs)
+            inner_args, inner_kwargs = trees.unflatten(in_tree, [Ref(x) if is_reference(x) else x for x in xs])
             outs, out_tree = trees.flatten(fun(*inner_args, **inner_kwargs))
             check_arrays("vmap", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
             treedef.append(out_tree)
@@ -117,7 +121,7 @@ def _leaf_names(fun, args, in_tree) -> list[str]:
 def _place(name: str, x, axis) -> int | None:
     if axis is None:
         return None
-    aval = check_array("vmap", f"argument {name}", x)
+    aval = x.aval if is_reference(x) else check_array("vmap", f"argument {name}", x)
     if not -aval.ndim <= axis < aval.ndim:
         raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should "
                          f"be at least {axis + 1 if axis >= 0 else -axis}, but is only {aval.ndim} (its shape is "

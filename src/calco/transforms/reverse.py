@@ -12,6 +12,7 @@ from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from calco.tracing.leaks import check_ended
+from calco.transforms.discharge import discharge
 from calco.transforms.forward import JVPTrace, JVPTracer
 from calco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation, transpose_recorded
 
@@ -23,14 +24,17 @@ class LinearTrace(StagingTrace):
     ----------
     constvars, consts : list
         The residuals: values that the derivative needs.
+    references : bool
+        Whether it records references of tangents.
     """
-    __slots__ = ("constvars", "consts", "_kept")
+    __slots__ = ("constvars", "consts", "references", "_kept")
     linearizes = True
 
     def __init__(self, parent, debug: DebugInfo, outer: StagingTrace | None):
         super().__init__(parent, debug, outer)
         self.constvars: list = []
         self.consts: list = []
+        self.references = False  # whether references for tangents were made in it
         self._kept: list = []  # the residuals as they came: their identity is what makes two uses one
 
     def process(self, primitive, args, params):
@@ -112,6 +116,8 @@ class Linearized(NamedTuple):
     nonzero : tuple of bool
         Which outputs have a tangent that is not zero: the outputs of `jaxpr`, in order.
     out_avals : list
+    pure : bool
+        Whether each equation of `jaxpr` depends on a tangent.
     """
     outs: list
     jaxpr: Jaxpr
@@ -119,6 +125,7 @@ class Linearized(NamedTuple):
     active: tuple[bool, ...]
     nonzero: tuple[bool, ...]
     out_avals: list[ShapedArray]
+    pure: bool = True
 
 
 def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool] | None = None,
@@ -145,11 +152,19 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
         state.trace = ambient
         trace.open = False
         linear.close()
+    if linear.references:
+        jaxpr, consts = _without_references(jaxpr, consts)
     outs = [p for p, _ in pairs]
     del inputs
     check_ended(trace, function)
     return Linearized(outs, jaxpr, consts, tuple(active), tuple([not isinstance(t, Zero) for _, t in pairs]),
-                      [aval_of(x) for x in outs])
+                      [aval_of(x) for x in outs], not linear.references)
+
+
+def _without_references(jaxpr: Jaxpr, consts: list) -> tuple[Jaxpr, list]:
+    """A recorded derivative discharged of its references: transposition runs backwards, they do not."""
+    closed = discharge(ClosedJaxpr(jaxpr, consts)).closed
+    return closed.jaxpr, closed.consts
 
 
 def linearize_by_rules(function: Callable, primals: Sequence, active: Sequence[bool]) -> Linearized:
@@ -202,7 +217,7 @@ def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
 def pull_back(at: Linearized, cotangents: Sequence) -> list:
     """Cotangents of the active inputs of a linearized function; `Zero` where nothing arrives."""
     cts = [ct for ct, on in zip(cotangents, at.nonzero, strict=True) if on]
-    return backward(at.jaxpr, at.consts, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts, derivative=True)
+    return backward(at.jaxpr, at.consts, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts, derivative=at.pure)
 
 
 def push_forward(at: Linearized, tangents: Sequence) -> list:

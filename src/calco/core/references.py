@@ -1,0 +1,37 @@
+"""`Cell`: what a mutable reference holds outside of every trace."""
+from __future__ import annotations
+
+from calco.avals.references import RefAval
+from calco.core.values import Array
+
+
+class Cell:
+    """The storage behind a mutable reference; users see the `Ref` that it belongs to.
+
+    Attributes
+    ----------
+    aval : RefAval
+    array : Array
+        What the reference holds now. A write puts another array in its place: arrays never change.
+    shared : bool
+        Whether somebody else may hold `array`, so that its memory must not be reused.
+    ref : weakref.ref or None
+        To the user's object.
+    """
+    __slots__ = ("aval", "array", "shared", "ref", "__weakref__")
+
+    def __init__(self, array: Array, shared: bool = True):
+        self.aval, self.array, self.shared = RefAval(array.aval), array, shared
+        self.ref = None
+
+    def put(self, array: Array) -> None:
+        """Hold `array`, which nobody else holds."""
+        self.array, self.shared = array, False
+
+    def lend(self) -> Array:
+        """What the reference holds, for somebody who may keep it."""
+        self.shared = True
+        return self.array
+
+    def __repr__(self) -> str:
+        return f"Cell({self.array!r})"
