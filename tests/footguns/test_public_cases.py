@@ -116,6 +116,21 @@ def test_a_recursion_through_cond_never_ends_and_the_error_says_why():
     assert "constant predicate" not in str(caught.value) and "lax.while_loop" in caught.value.remedy
 
 
+def test_a_predicate_that_is_a_python_value_is_in_the_program_and_the_account_says_so():
+    """A reader may expect that one branch is recorded, as Python's `if` would do."""
+    def f(x, deep):
+        return lax.cond(deep, lambda v: lax.switch(1, [jnp.sin, jnp.cos, jnp.tan], v), lambda v: v, x)
+
+    jitted = calco.jit(f, static_argnames="deep")
+    account = jitted.explain(1.0, deep=True)
+    assert "cond[" in str(account.jaxpr) and "1:i32[] " in str(account.jaxpr)
+    assert [(s.branches, s.taken, s.place.line) for s in account.settled] == [(2, 1, line_of(f) + 1),
+                                                                             (3, 1, line_of(f) + 1)]
+    assert "conditionals with a constant predicate" in str(account) and "takes branch 1" in str(account)
+    assert calco.jit(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)).explain(1.0).settled == ()
+    assert [s["taken"] for s in jitted.explain(1.0, deep=False).to_dict()["settled"]] == [0, 1]
+
+
 def test_a_recursion_that_does_not_go_through_the_conditional_is_pythons_own():
     """A reader may expect no word on branches: `deep` calls itself."""
     def deep(x):

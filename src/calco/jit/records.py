@@ -11,7 +11,7 @@ import numpy as np
 
 from calco.avals import ShapedArray
 from calco.core import Tracer
-from calco.ir import ClosedJaxpr, Var
+from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from calco.reroll import NearMiss, Rerolled
 from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
 from calco.tracing.branching import branch_words
@@ -98,6 +98,14 @@ class Printed(NamedTuple):
     branch: str = ""
 
 
+class SettledBranch(NamedTuple):
+    """A conditional whose predicate was known while tracing: the program takes one of its branches always."""
+    primitive: str
+    branches: int
+    taken: int
+    place: Place | None
+
+
 class TraceRecord:
     """One trace of a function.
 
@@ -152,6 +160,21 @@ class TraceRecord:
     @property
     def unused(self) -> tuple[str, ...]:
         return tuple([self._names[i] for i in self.unused_leaves])
+
+    @property
+    def settled(self) -> tuple[SettledBranch, ...]:
+        """Conditionals of the program, at any depth, whose predicate is a constant."""
+        found: dict = {}
+        programs, seen = [self.jaxpr], set()
+        while programs:
+            program = programs.pop()
+            seen.add(id(program))
+            for eqn in program.eqns:
+                programs.extend([p for p in subjaxprs(eqn.params) if id(p) not in seen])
+                if eqn.primitive.name == "cond" and eqn.invars[0].__class__ is Literal:
+                    found.setdefault((id(eqn.code), eqn.lasti), SettledBranch(
+                        "cond", len(eqn.params["branches"]), int(eqn.invars[0].val), place_of(eqn.code, eqn.lasti)))
+        return tuple(found.values())
 
     def without_tracers(self) -> TraceRecord:
         """What is kept of a program that holds values of an enclosing trace: their types stand for them."""

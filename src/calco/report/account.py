@@ -18,7 +18,7 @@ from calco.jit import CapturedArray, Printed, Traced, TraceRecord
 from calco.jit.checks import Guards
 from calco.jit.driver import Jit
 from calco.jit.guards import MISSING
-from calco.jit.records import StaleCapture
+from calco.jit.records import SettledBranch, StaleCapture
 from calco.jit.retraces import retraces
 from calco.jit.stale import describe
 from calco.report.account_json import account_dict
@@ -174,6 +174,11 @@ class Account:
     def selected(self) -> tuple[SelectedBranch, ...]:
         """Conditionals of which every branch runs, because the predicate is mapped over."""
         return self.record.selected
+
+    @functools.cached_property
+    def settled(self) -> tuple[SettledBranch, ...]:
+        """Conditionals of which one branch is always taken, because the predicate was known while tracing."""
+        return self.record.settled
 
     @property
     def arrays(self) -> tuple[Read, ...]:

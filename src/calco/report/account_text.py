@@ -33,7 +33,7 @@ def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, sou
     """
     text = Styled(width)
     _title(text, account)
-    for section in (_signature, _captures, _effects, _decisions, _never_reached, _shapes, _selected):
+    for section in (_signature, _captures, _effects, _decisions, _settled, _never_reached, _shapes, _selected):
         section(text, account)
     if source:
         (_listings if account.listings else _source_lines)(text, account)
@@ -135,6 +135,14 @@ def _decisions(text: Styled, account) -> None:
     text.table(branches, give=(0, 2), limit=_ROWS)
     text.table(loops, give=(0, 3), limit=_ROWS)
     text.blank()
+
+
+def _settled(text: Styled, account) -> None:
+    if account.settled:
+        text.heading("conditionals with a constant predicate", "all branches are in the program, which takes one always")
+        text.table([(Span(f"{s.primitive} of {s.branches} branches"), Span(f"takes branch {s.taken}", "value"),
+                     Span(place_text(s.place), "place")) for s in account.settled], limit=_ROWS)
+        text.blank()
 
 
 def turns_text(outcome: str) -> str:

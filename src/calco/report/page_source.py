@@ -236,6 +236,8 @@ def notes_of(account) -> dict[tuple[str, int], list[Note]]:
         note(decision.place, "fork", decision_text(decision))
     for text, place in account.shape_reads:
         note(place, "size", text)
+    for settled in account.settled:
+        note(settled.place, "fork", f"takes branch {settled.taken} of {settled.branches} always")
     for selected in account.selected:
         note(selected.place, "fork", f"all {selected.branches} branches run")
     return found

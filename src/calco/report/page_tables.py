@@ -40,7 +40,8 @@ class TablePage:
         found = [
             Tab("captures", "Captures", len(account.captures), self.captures()),
             Tab("once", "Ran once", len(account.effects), self.effects()),
-            Tab("decided", "Decided", len(account.decisions) + len(account.selected), self.decisions()),
+            Tab("decided", "Decided", len(account.decisions) + len(account.settled) + len(account.selected),
+                self.decisions()),
             Tab("shapes", "Shapes", len(account.shape_reads), self.shapes()),
             Tab("signature", "Signature", len(account.arguments) + len(account.statics), self.signature()),
             Tab("again", "Traced again", len(account.retraces), self.retraces()),
@@ -92,6 +93,8 @@ class TablePage:
                           Cell(d.reason), Cell(f"{d.count:,}", d.count, "num"),
                           Cell(f"{d.equations:,}" if d.equations else "", d.equations, "num")], d.place)
                 for d in account.decisions]
+        rows += [self.row([Cell(s.primitive, kind="name"), Cell(""), Cell(f"takes branch {s.taken} of {s.branches} always"),
+                           Cell("the predicate is a constant"), Cell(""), Cell("")], s.place) for s in account.settled]
         rows += [self.row([Cell(s.primitive, kind="name"), Cell(""), Cell(f"all {s.branches} branches run"),
                            Cell(f"{s.size} predicates, mapped over"), Cell(""), Cell("")], s.place)
                  for s in account.selected]
