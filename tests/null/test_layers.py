@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "calco"
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "reroll", "jit", "report"]
-DOORS = ["ad_checkpoint", "numpy", "lax", "tree_util", "tree", "debug", "errors", "experimental", "jaxprs", "purity", "ref",
+DOORS = ["ad_checkpoint", "checkify", "numpy", "lax", "tree_util", "tree", "debug", "errors", "experimental",
+         "jaxprs", "purity", "ref",
          "test_util", "cli",
          "__main__", "__init__"]
 FILES = sorted(ROOT.rglob("*.py"))
