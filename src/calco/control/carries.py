@@ -3,30 +3,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from calco.avals import ShapedArray, dtypes, trees
+from calco.avals import ShapedArray, trees
+from calco.control.branches import join_avals
 from calco.core import Array
 from calco.ir import DebugInfo, Literal
 from calco.ops.structure import convert_element_type
 from calco.tracing import Staged, enclosing, place_of, python_literal, replay, scalar, stage, user_frame
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import check_array, check_arrays, function_name
+from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name
 
 
 def label(function: Callable) -> str:
     """The function's name and where it is defined."""
-    inner = function
+    inner = getattr(function, "stands_for", (function,))[0]
     while hasattr(inner, "func"):
         inner = inner.func  # functools.partial
     code = getattr(getattr(inner, "__wrapped__", inner), "__code__", None)
     place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else ""
-    return f"{function_name(function)}{place}"
+    return f"{function_name(inner)}{place}"
 
 
 def loop_place(construct: str) -> str:
     """``lax.scan at model.py:12``: the user's line that asks for the loop."""
     frame = user_frame()
     return f"{construct} at {place_of(frame.f_code, frame.f_lasti)}"
+
+
+def leaf_names(function: Callable, in_tree) -> list[str]:
+    """The flat arguments of a body as its author knows them: ``carry['w']``, or of the function that it stands for."""
+    stands_for = getattr(function, "stands_for", None)
+    if stands_for is None:
+        names = argument_names(function, in_tree.num_children)
+        prefixes = {f"[{i}]": name for i, name in enumerate(names)}
+    else:
+        inner, places, _ = stands_for
+        prefixes = dict(zip(places, argument_names(inner, len(places))))
+    found = []
+    for path in trees.path_strings(in_tree):
+        prefix = next((p for p in prefixes if path.startswith(p)), None)
+        found.append(path if prefix is None else prefixes[prefix] + path[len(prefix):])
+    return found
 
 
 class Body:
@@ -44,7 +61,8 @@ class Body:
             return outs
 
         try:
-            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
+            names = trees.Names(len(avals), lambda: leaf_names(function, in_tree))
+            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function), names), outer=enclosing())
         except Exception as error:
             note = f"This was raised while tracing {role} of {construct}, {label(function)}."
             if note not in getattr(error, "__notes__", ()):
@@ -82,24 +100,6 @@ def converted(x, aval: ShapedArray):
     return convert_element_type(x, aval.dtype, aval.weak_type)
 
 
-def joined(given: ShapedArray, returned: ShapedArray) -> ShapedArray | None:
-    """The type of a carry that starts as `given` and comes back as `returned`; None where there is none.
-
-    Numbers with a weak type give way, on either side.
-    """
-    if given is returned:
-        return given
-    if given.shape != returned.shape:
-        return None
-    try:
-        dtype, weak = dtypes.promote((given.dtype, given.weak_type), (returned.dtype, returned.weak_type))
-    except dtypes.TypePromotionError:
-        return None
-    if any(not a.weak_type and a.dtype != dtype for a in (given, returned)):
-        return None
-    return given.update(dtype=dtype, weak_type=weak)
-
-
 def settle(avals: Sequence[ShapedArray], trace: Callable, compare: Callable):
     """Trace a body until its carry comes back as it went in.
 
@@ -127,9 +127,17 @@ def check_structure(construct: str, what: str, function: Callable, given, return
     """Raise unless a carry comes back as the tree that went in; the message names the first place that differs."""
     if given == returned:
         return
+    part = _part(function)
+    if part is not None:
+        given, returned = given.child(part), returned.child(part)
     raise TypeError(f"{construct}: {what} must have the structure of the carry that went in, but "
                     f"{difference(given, returned)}.\n  {label(function)} returned {shown_tree(returned)}\n"
                     f"  the carry that went in is {shown_tree(given)}")
+
+
+def _part(function: Callable) -> int | None:
+    """Which part of the carry is the user's, where a loop counts beside it."""
+    return function.stands_for[2] if hasattr(function, "stands_for") else None
 
 
 def difference(given, returned, path: str = "") -> str:
@@ -180,12 +188,14 @@ def check_types(construct: str, function: Callable, paths: Sequence[str], given,
     TypeError
         Naming every part of the carry whose two types do not join, the function and its line, and the way out.
     """
-    wanted = [joined(a, b) for a, b in zip(given, returned)]
+    wanted = [join_avals((a, b)) for a, b in zip(given, returned)]
     if None not in wanted:
         return wanted
     lines, casts = [], []
+    part = _part(function)
     for path, a, b, found in zip(paths, given, returned, wanted):
         if found is None:
+            path = path.removeprefix(f"[{part}]")
             lines.append(f"  carry{path} went in as {a.short} and came back as {b.short}")
             if a.shape == b.shape:
                 casts.append(f"return the new carry{path} with .astype('{a.dtype.name}'), or start it as {b.dtype.name}")

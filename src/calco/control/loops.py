@@ -30,7 +30,7 @@ from calco.ops.comparison import lt
 from calco.ops.shapes import concatenate
 from calco.ops.structure import aval_of, convert_element_type, reshape
 from calco.tracing import Staged
-from calco.transforms.arguments import check_array
+from calco.transforms.arguments import check_array, function_name
 
 
 def check_function(construct: str, argument: str, function) -> None:
@@ -195,27 +195,32 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     (10, [1, 3, 6, 10])
     """
     check_function("lax.scan", "f", f)
-    place = loop_place("lax.scan")
     rows, x_tree = trees.flatten(xs)
     rows = [x if isinstance(x, (Array, np.ndarray)) else _row_array(path, x)
             for path, x in zip(trees.path_strings(x_tree), rows)]
-    how = Loop(scan_length(x_tree, rows, length), _flag("reverse", reverse), _unroll(unroll, length))
-    how = how._replace(unroll=min(how.unroll, max(how.length, 1)) if unroll is not True else max(how.length, 1))
+    length = scan_length(x_tree, rows, length)
+    how = Loop(length, _flag("reverse", reverse), _steps_at_once("lax.scan", unroll, length))
     if _without_compiling():
         return _scan_in_python(f, init, x_tree, rows, how)
-    leaves, tree, avals = flatten_carry("lax.scan", "init", init)
+    return _scan(loop_place("lax.scan"), "f", f, init, xs, rows, how)
+
+
+def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
+    """A scan whose arguments have been checked; messages speak of the construct at `place`, and its function `role`."""
+    construct = place.partition(" at ")[0]
+    leaves, tree, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
     row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
     in_tree = trees.structure((init, xs))
     paths = trees.path_strings(tree)
     n = len(leaves)
 
     def trace(avals):
-        body = Body("lax.scan", "f", f, in_tree, [*avals, *row_avals])
+        body = Body(construct, role, f, in_tree, [*avals, *row_avals])
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             given = trees.unflatten(body.out_tree, [a.short for a in body.out_avals])
-            raise TypeError(f"lax.scan: f must return a pair (carry, y), but {label(f)} returned {given!r}; return "
+            raise TypeError(f"{construct}: f must return a pair (carry, y), but {label(f)} returned {given!r}; return "
                             "(carry, None) if there is nothing to stack")
-        check_structure("lax.scan", "the carry that f returns", f, tree, body.out_tree.child(0))
+        check_structure(construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
         return body, body.out_avals[:n]
 
     body, wanted = settle(avals, trace, lambda a, b: check_types(place, f, paths, a, b))
@@ -261,20 +266,20 @@ def _flag(name: str, value) -> bool:
     return bool(value)
 
 
-def _unroll(unroll, length) -> int:
+def _steps_at_once(construct: str, unroll, length: int) -> int:
     if isinstance(unroll, (bool, np.bool_)):
-        return 1
-    number = _whole("unroll", unroll)
+        return max(length, 1) if unroll else 1
+    number = _whole(construct, "unroll", unroll)
     if number < 1:
-        raise ValueError(f"lax.scan: unroll must be at least 1, got {number}; True writes out all steps")
-    return number
+        raise ValueError(f"{construct}: unroll must be at least 1, got {number}; True writes out all steps")
+    return min(number, max(length, 1))
 
 
-def _whole(name: str, value) -> int:
+def _whole(construct: str, name: str, value) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"lax.scan: {name} must be an int, got {value!r} of type {type(value).__name__}") from None
+        raise TypeError(f"{construct}: {name} must be an int, got {value!r} of type {type(value).__name__}") from None
 
 
 def scan_length(x_tree, rows: list, length) -> int:
@@ -285,7 +290,7 @@ def scan_length(x_tree, rows: list, length) -> int:
                              "same in every step through a closure, or as part of the carry.")
     lengths = [aval_of(x).shape[0] for x in rows]
     if length is not None:
-        length = _whole("length", length)
+        length = _whole("lax.scan", "length", length)
         if length < 0:
             raise ValueError(f"lax.scan: length must not be negative, got {length}")
         wrong = [f"xs{path} has {n} rows" for path, n in zip(paths, lengths) if n != length]
@@ -364,15 +369,18 @@ def fori_loop(lower, upper, body_fun: Callable, init_val, *, unroll: int | bool 
         after = add(i, converted(as_atom(1), aval))
         return after, last, body_fun(i, x)
 
-    named(step, body_fun)
+    named(step, body_fun, "[0][0]", "[0][2]", part=2)
     first, last = [converted(as_atom(bound), aval) for bound in (lower, upper)]
     return _while(place, cond_fun, step, (first, last, init_val), " and ".join(traced))[2]
 
 
-def named(step: Callable, body_fun: Callable) -> None:
-    """Let messages about `step` name the user's function."""
-    step.__wrapped__ = body_fun
-    step.__name__ = getattr(body_fun, "__name__", "body_fun")
+def named(step: Callable, function: Callable, *places: str, part: int | None = None) -> None:
+    """Let messages about `step` speak of the user's `function`, whose parameters are these parts of its arguments.
+
+    `part` is the number of the user's carry in that of `step`, if it is but a part.
+    """
+    step.stands_for = function, places, part
+    step.__name__ = function_name(function)
 
 
 def _fori_known(lower: int, upper: int, aval, body_fun: Callable, init_val, unroll):
@@ -386,6 +394,8 @@ def _fori_known(lower: int, upper: int, aval, body_fun: Callable, init_val, unro
         after = add(i, converted(as_atom(1), aval))
         return (after, body_fun(i, x)), None
 
-    named(step, body_fun)
+    named(step, body_fun, "[0][0]", "[0][1]", part=1)
     first = converted(as_atom(lower), aval)
-    return scan(step, (first, init_val), None, max(upper - lower, 0), unroll=1 if unroll is None else unroll)[0][1]
+    length = max(upper - lower, 0)
+    how = Loop(length, False, _steps_at_once("lax.fori_loop", 1 if unroll is None else unroll, length))
+    return _scan(loop_place("lax.fori_loop"), "body_fun", step, (first, init_val), None, [], how)[0][1]

@@ -38,7 +38,7 @@ def map(f: Callable, xs, *, batch_size: int | None = None):  # noqa: A001  (JAX'
     def step(_, x):
         return (), f(x)
 
-    named(step, f)
+    named(step, f, "[1]")
     if batch_size is None:
         return scan(step, (), xs)[1]
     number = operator.index(batch_size)

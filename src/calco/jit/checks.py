@@ -9,7 +9,7 @@ from operator import is_
 
 import numpy as np
 
-from calco.core import Array
+from calco.core import Array, Tracer
 from calco.jit.guards import _ENVIRONMENT, MISSING, Walk
 from calco.jit.kinds import equal, equal_arrays, equal_functions
 
@@ -272,8 +272,8 @@ class Guards:
         if kind == "array":
             return self._same_array(i, now)
         if kind == "device":
-            return isinstance(now, Array) and now.aval is expected.aval and _readable(now, expected) and equal_arrays(
-                expected, now)
+            return (isinstance(now, Array) and not isinstance(now, Tracer) and now.aval is expected.aval
+                    and _readable(now, expected) and equal_arrays(expected, now))
         if kind == "code":
             return now == expected and now.co_filename == expected.co_filename
         if kind == "type":
