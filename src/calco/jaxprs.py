@@ -14,6 +14,7 @@ from calco.ir import parse_jaxpr as _parse
 from calco.ops import arithmetic, gather, indices
 from calco.ops.conversion import copy_p
 from calco.ops.families import add_any_p
+from calco.ops.references import REFERENCE_PRIMITIVES
 from calco.ops.structure import convert_element_type_p
 
 __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
@@ -21,7 +22,7 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
     p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p,
-                        convert_element_type_p)
+                        convert_element_type_p, *REFERENCE_PRIMITIVES)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, gather, indices, lax) for name, value in vars(module).items()

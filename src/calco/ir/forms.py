@@ -30,6 +30,7 @@ RESULT_SHAPE = {"broadcast_in_dim": "shape"}
 ONLY_IN_JAX: dict[str, dict[str, object]] = {
     **{name: {"sharding": None} for name in ("iota", "reshape")},
     **{name: {"out_sharding": None} for name in ("reduce_sum", "rng_bit_generator", "conv_general_dilated")},
+    "new_ref": {"kind": None, "memory_space": None},
 }
 # Printed by some versions of JAX: read over, and never printed.
 READ_OVER: dict[str, dict[str, object]] = {

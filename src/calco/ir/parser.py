@@ -15,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray, dtypes, shaped
+from calco.avals.references import RefAval
 from calco.core import Primitive
 from calco.ir import forms
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from calco.ir.reference_forms import WRITE, Index, read_access
 
 
 class JaxprSyntaxError(ValueError):
@@ -241,6 +243,10 @@ class _Reader:
 
     def type(self) -> ShapedArray:
         at = self.at
+        if self.accept("Ref{"):
+            inner = self.type()
+            self.expect("}", "after the type of what a reference holds")
+            return RefAval(inner)
         match = self.take(_TYPE)
         if match is None:
             raise self.error(f"expected a type such as f32[2,3], found {self.found()}")
@@ -256,6 +262,10 @@ class _Reader:
         start = self.at
         self.refuse_fold()
         results = self.binders()
+        if (len(results) == 1 and (self.sees("<-") or self.sees(","))) or (not results and self.peek(WRITE)):
+            at = self.at
+            access = read_access(self, bool(results))
+            return _Equation(results, _Word(access.primitive, at), {"index": access.index}, access.operands, start)
         if results:
             self.expect("=", "after the results of an equation")
         at = self.at
@@ -446,7 +456,8 @@ class _Builder:
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise self.error(f"unknown primitive `{name}`{hint}", at)
         invars = [self.read(scope, atom) for atom in node.operands]
-        params = {key: self.value(value) for key, value in node.params.items()}
+        params = {key: self.index(invars[0], value, node) if isinstance(value, Index) else self.value(value)
+                  for key, value in node.params.items()}
         params = forms.restored(name, params, [b.aval for b in node.results])
         try:
             out = primitive.type_of(tuple([v.aval for v in invars]), params)
@@ -454,6 +465,8 @@ class _Builder:
             # Whatever the rule raises, the text is what is wrong.
             raise self.error(f"`{name}` refuses its operands or parameters: {error}", node.position) from error
         inferred = [out] if isinstance(out, ShapedArray) else list(out)
+        if name == "swap" and not node.results:
+            node = node._replace(results=[_Binder("_", out.strong, node.position)])
         if len(inferred) != len(node.results):
             raise self.error(f"`{name}` has {len(inferred)} results, {len(node.results)} are bound", node.position)
         for binder, aval in zip(node.results, inferred):
@@ -464,6 +477,12 @@ class _Builder:
         return Eqn(primitive, invars, tuple(results), params)
 
     # --- values of parameters
+
+    def index(self, ref, index: Index, node: _Equation) -> tuple:
+        try:
+            return index.resolved(ref.aval.shape)
+        except ValueError as error:
+            raise self.error(str(error), node.position) from None
 
     def value(self, node):
         if isinstance(node, _Items):

@@ -18,10 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray
+from calco.avals.references import RefAval
 from calco.core import Primitive, sites
 from calco.ir import forms
 from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
+from calco.ir.reference_forms import ARROWS, index_text
 
 _BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
 _ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
@@ -300,6 +302,8 @@ class Writer:
         parts = []
         if self.where is not None and (place := self.where(eqn)):
             parts.append(Note(place))
+        if eqn.primitive.name in ARROWS and eqn.invars and eqn.invars[0].aval.__class__ is RefAval:
+            return [*parts, *self.access(eqn, scope)]
         scopes = {}
         if eqn.primitive.name in forms.CALLS:
             for program in programs_in(tuple(eqn.params.values())):
@@ -315,6 +319,22 @@ class Writer:
             parts.append(Group([Nest(["[", NOTHING, *join([SPACE], pairs)]), NOTHING, "]"]))
         operands = [[self.operand(scope, v)] for v in eqn.invars]
         return [*parts, " ", Nest([Group(join([SOFT_SPACE], operands))])]
+
+    def access(self, eqn: Eqn, scope: Scope) -> list:
+        """A read or write of a reference: ``c:f32[] <- b[0]``, ``b[...] <- d``, ``c:f32[], b[0] <- b[0], d``."""
+        ref, *operands = eqn.invars
+        reads = eqn.primitive.name == "get"
+        names = [self.name(scope, v) for v in (operands if reads else operands[1:])]
+        part = self.name(scope, ref) + index_text(eqn.params["index"], ref.aval.shape, names)
+        if eqn.primitive.name == "addupdate":
+            return [part, " += ", self.operand(scope, operands[0])]
+        out = eqn.outvars[0]
+        used = id(out) in scope.used
+        result = self.typed_name(self.name(scope, out) if used else "_", out)
+        if reads:
+            return [*result, " <- ", part]
+        value = self.operand(scope, operands[0])
+        return [*result, ", ", part, " <- ", part, ", ", value] if used else [part, " <- ", value]
 
     def operand(self, scope: Scope, atom):
         if self.form.colored and atom.__class__ is Literal:
