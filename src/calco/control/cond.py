@@ -16,7 +16,7 @@ from calco.control.branch_programs import (
     with_common_operands,
 )
 from calco.control.references import pure_branches, spread
-from calco.control.select_branches import select_branches_p
+from calco.control.select_branches import check_effects, select_branches_p
 from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN
@@ -116,6 +116,7 @@ def _batch(size, args, dims, *, branches):
         programs = [batched_program(b, size, operand_dims, mapped).closed for b in branches]
         return bind_cond(index, programs, operands), [0 if m else None for m in mapped]
     note_selected("cond", len(branches), size)
+    check_effects(branches, size, operand_dims)
     outs = select_branches_p.bind(move_dim(index, index_dim, 0), *operands, branches=branches, dims=tuple(operand_dims),
                                   size=size)
     return outs, [0] * len(outs)

@@ -12,7 +12,7 @@ from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from calco.ir.rewrite import has_effects
 from calco.ops.bitwise import bitwise_and
 from calco.ops.structure import broadcast_in_dim
-from calco.tracing import interpret, places, replay, stage
+from calco.tracing import interpret, place_of, places, replay, stage
 
 _TAKEN = shaped((), dtypes.bool_)
 # Primitives that run the programs they hold on their operands in order, so that one more leading operand is passed on.
@@ -20,12 +20,13 @@ _CALLS = frozenset({"jit", "remat2", "closed_call"})
 
 
 def needs_mask(closed: ClosedJaxpr) -> bool:
-    """Whether the program has loops that may not end, or effects."""
+    """Whether the program has loops that may not end, effects or callbacks."""
     return kept(closed, "needs mask", lambda: any(map(_eqn_needs_mask, closed.eqns)))
 
 
 def _eqn_needs_mask(eqn) -> bool:
-    return eqn.primitive.name == "while" or has_effects(eqn) or any(map(needs_mask, subjaxprs(eqn.params)))
+    return (eqn.primitive.name == "while" or "masked" in eqn.params or has_effects(eqn)
+            or any(map(needs_mask, subjaxprs(eqn.params))))
 
 
 def masked_program(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -82,7 +83,9 @@ def _masked_equation(eqn, taken, values: list):
         called = masked_program(params["call_jaxpr"])
         return replay(called.jaxpr, called.consts, [taken, *values])
     if has_effects(eqn):
-        raise NotImplementedError(f"{name} cannot be left out where it is not taken")
+        place = place_of(eqn.code, eqn.lasti)
+        raise NotImplementedError(f"{name} at {place} has effects that cannot be left out for the elements of a batch that "
+                                  "do not take the branch it stands in; move it out of the branch")
     return interpret(eqn, values)  # loops of a solver, which has a bound of its own
 
 

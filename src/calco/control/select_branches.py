@@ -29,7 +29,7 @@ from calco.ops.families import add_tangents
 from calco.ops.reductions import reduce_or
 from calco.ops.selection import clamp, select_n, select_n_p
 from calco.ops.structure import aval_of, broadcast_in_dim, literal_like, move_dim, reshape, with_batch_dim
-from calco.tracing import replay
+from calco.tracing import place_of, replay, user_frame
 from calco.transforms.batching import batched_program, with_dim, without_dim
 from calco.transforms.forward import jvp_program
 from calco.transforms.reverse import linearized_program, transposed_program
@@ -62,6 +62,27 @@ def _infer(index, *avals, branches, dims, size):
 def _for_all(branch: ClosedJaxpr, size: int, dims) -> ClosedJaxpr:
     """The branch over all elements; it takes which elements take it, then the operands."""
     return batched_program(masked_program(branch), size, (0, *dims), [True] * len(branch.out_avals)).closed
+
+
+def check_effects(branches: Sequence[ClosedJaxpr], size: int, dims) -> None:
+    """Raise if what a branch does besides computing its results cannot be left out for the elements that do not take it.
+
+    Raises
+    ------
+    NotImplementedError, ValueError
+        With the line of the effect, and in a note the branch and the line of the conditional.
+    """
+    for number, branch in enumerate(branches):
+        if branch.effects:
+            try:
+                _for_all(branch, size, dims)
+            except (NotImplementedError, ValueError) as error:
+                frame = user_frame()
+                error.add_note(f"This is an effect of branch {number} of the conditional at "
+                               f"{place_of(frame.f_code, frame.f_lasti)}. Its predicate is mapped over, so that every branch "
+                               "runs for every element. lax.map runs the branches that elements take, one element after "
+                               "the other.")
+                raise
 
 
 def _lower(block, outs, index, *operands, branches, dims, size):
