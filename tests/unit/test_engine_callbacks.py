@@ -242,6 +242,24 @@ def test_other_functions_for_the_same_program():
         first.with_callbacks([abs, abs])
 
 
+KERNEL = ONE.replace("(%a) {call", "(%b) {call").replace(
+    '  %r = "', '  %b = stablehlo.add %a, %a : tensor<f32>\n  %r = "')
+
+
+def test_what_was_loaded_can_be_written_and_loaded_again():
+    # jaxlib loses the kernels of an executable that was loaded, when it is asked for its bytes.
+    run = Executable(KERNEL, [F32], callbacks=[lambda x: (x + 1,)])
+    for _ in range(3):
+        run = Executable.deserialize(run.serialize(), [lambda x: (x + 7,)])
+        assert run([number(1)])[0].item() == 9.0
+    assert run.with_callbacks([abs]).with_callbacks([lambda x: (x * 3,)])([number(1)])[0].item() == 6.0
+    plain = Executable("func.func @main(%a: tensor<f32>) -> tensor<f32> {\n  %0 = stablehlo.add %a, %a : tensor<f32>\n"
+                       "  return %0 : tensor<f32> }", [F32])
+    for _ in range(3):
+        plain = Executable.deserialize(plain.serialize())
+        assert plain([number(2)])[0].item() == 4.0
+
+
 def test_bytes_hold_no_functions():
     run = Executable(ONE, [F32], callbacks=[lambda x: (x + 1,)])
     data = run.serialize()

@@ -196,8 +196,8 @@ def _pure_batch(size, args, dims, params):
         raise NotImplementedError(
             f"vmap over pure_callback of {call.label} at {call.place}: say how with vmap_method. \"sequential\" calls "
             "it for each element. \"broadcast_all\" calls it once, with a leading axis of the size of the batch on "
-            "every argument and result; \"expand_dims\" the same, but of size 1 on arguments that are not mapped over. The "
-            "function then has to work on all elements at once.")
+            "every argument and result; \"expand_dims\" the same, but of size 1 on arguments that are not mapped over. "
+            "The function then has to work on all elements at once.")
     if method.startswith("sequential"):
         values, params = mapped_over(size, args, dims, params)
     else:

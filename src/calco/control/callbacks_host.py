@@ -10,6 +10,7 @@ import numpy as np
 from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
 from calco.core import Tracer, eager_trace, state
 from calco.engine import DeviceArray, put
+from calco.ir import ClosedJaxpr, Jaxpr, subjaxprs
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.tracing import place_of
 from calco.transforms.arguments import function_name
@@ -159,6 +160,23 @@ def _short_type(x) -> str:
         return shaped(np.shape(x), dtypes.as_dtype(np.asarray(x).dtype)).short
     except TypeError:
         return type(x).__name__
+
+
+def host_calls(program: Jaxpr | ClosedJaxpr) -> list[HostCall]:
+    """The functions that a program calls back, those of programs inside it too."""
+    found: dict[int, HostCall] = {}
+    seen, todo = set(), [program]
+    while todo:
+        for eqn in todo.pop().eqns:
+            if eqn.primitive.types is not None:
+                continue
+            call = eqn.params.get("callback")
+            if isinstance(call, HostCall):
+                found[id(call)] = call
+            inner = [p for p in subjaxprs(eqn.params) if id(p) not in seen]
+            seen.update(map(id, inner))
+            todo += inner
+    return list(found.values())
 
 
 class Task(NamedTuple):

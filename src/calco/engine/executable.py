@@ -77,7 +77,7 @@ class Executable:
     >>> Executable.deserialize(double.serialize())([device_put(5.0)])
     [Array(10., dtype=float32)]
     """
-    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks")
+    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks", "payload")
 
     def __init__(self, text: str | bytes, out_avals: Sequence[ShapedArray], *, donated: Sequence[int] = (),
                  compiler_options: Mapping[str, bool | int | float | str] | None = None,
@@ -88,12 +88,16 @@ class Executable:
             loaded = found.client.compile_and_load(text, found.device_list, options)
         except JaxlibError as error:
             raise CompileError(str(error), text) from None
+        payload = None
         if callbacks:  # XLA takes them with bytes, not with text
-            loaded = load(loaded.serialize(), options, callbacks)
-        self._set(loaded, out_avals, donated, len(callbacks))
+            payload = loaded.serialize()
+            loaded = load(payload, options, callbacks)
+        self._set(loaded, out_avals, donated, len(callbacks), payload)
 
-    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int) -> None:
+    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int,
+             payload: bytes | None) -> None:
         self.loaded, self.callbacks = loaded, callbacks
+        self.payload = payload  # the bytes that it was loaded from: XLA does not write out right what it has loaded
         self.execute = synchronous(loaded.execute_sharded) if callbacks else loaded.execute_sharded
         self.out_avals, self.donated = list(out_avals), tuple(donated)
         self.handlers = [_handler(a) for a in out_avals]
@@ -137,8 +141,8 @@ class Executable:
         if len(callbacks) != self.callbacks:
             raise ValueError(f"callbacks: the program calls {self.callbacks} functions, got {len(callbacks)}")
         made = type(self).__new__(type(self))
-        made._set(load(self._ask("serialize"), _compile_options(None), callbacks), self.out_avals, self.donated,
-                  len(callbacks))
+        made._set(load(self.payload, _compile_options(None), callbacks), self.out_avals, self.donated, len(callbacks),
+                  self.payload)
         return made
 
     def reused_donations(self) -> frozenset[int]:
@@ -167,7 +171,7 @@ class Executable:
 
     def serialize(self) -> bytes:
         """The executable as bytes, for `deserialize` on the same kind of machine with the same jaxlib."""
-        payload = self._ask("serialize")
+        payload = self._ask("serialize") if self.payload is None else self.payload
         facts = {"target": target(), "donated": self.donated, "callbacks": self.callbacks,
                  "out_avals": [(a.shape, a.dtype.name, a.weak_type) for a in self.out_avals]}
         head = json.dumps(facts).encode()
@@ -206,7 +210,7 @@ class Executable:
             raise ValueError(f"data: XLA cannot load it: {error}") from None
         made = cls.__new__(cls)
         made._set(loaded, [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]], facts["donated"],
-                  facts["callbacks"])
+                  facts["callbacks"], body[end:])
         return made
 
 

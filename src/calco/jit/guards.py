@@ -13,6 +13,7 @@ import os
 import types
 import weakref
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from calco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, is_library_type, kind_of
 from calco.tracing.scan import CodeFacts, is_user_code, scan
@@ -29,6 +30,34 @@ _UNRELATED = {"__init__", "__new__", "__init_subclass__", "__set_name__", "__rep
               "__deepcopy__", "__sizeof__", "__class_getitem__", "__replace__", "__annotate__", "__annotate_func__"}
 
 
+class Live(NamedTuple):
+    """What callbacks of a program use whenever it runs: that it is another value later is no surprise.
+
+    Attributes
+    ----------
+    codes : frozenset of int
+        The ids of their code, if it did not run while tracing.
+    objects : frozenset of int
+        The ids of containers that are bound to them.
+    """
+    codes: frozenset[int]
+    objects: frozenset[int]
+
+
+def live_parts(functions, codes) -> Live:
+    """The parts of these callbacks; `codes` ran while tracing."""
+    ran = {id(code) for code in codes}
+    found, objects = set(), set()
+    for f in functions:
+        while isinstance(f, (functools.partial, types.MethodType)):
+            if isinstance(f, functools.partial):
+                objects.update([id(v) for v in (*f.args, *f.keywords.values()) if kind_of(type(v)) in MUTABLE])
+            f = f.func if isinstance(f, functools.partial) else f.__func__
+        if isinstance(f, types.FunctionType) and id(f.__code__) not in ran:
+            found.add(id(f.__code__))
+    return Live(frozenset(found), frozenset(objects))
+
+
 class Walk:
     """The walk from one function; afterwards it says what to check.
 
@@ -42,6 +71,8 @@ class Walk:
         User code that ran; attributes are looked for by the names in it.
     captured : dict of int to CapturedArray
         The arrays that the trace captured, by the id of the object that the function used.
+    live : Live
+        What the program's callbacks use.
 
     Attributes
     ----------
@@ -59,17 +90,18 @@ class Walk:
     unguarded : list of int
         Steps to values that are not guarded though the function may depend on them.
     """
-    __slots__ = ("_attributes", "_codes", "_constants", "_functions", "_latest", "_members", "_mutated",
+    __slots__ = ("_attributes", "_codes", "_constants", "_functions", "_latest", "_live", "_members", "_mutated",
                  "_objects", "_order", "_seen", "_stored", "captured", "entered", "fetches", "guards", "opaque",
                  "unguarded")
 
-    def __init__(self, function, statics, codes, captured):
+    def __init__(self, function, statics, codes, captured, live: Live = Live(frozenset(), frozenset())):
         self.fetches: list[tuple] = [(-1, "function", None)]
         self.guards: list[tuple] = []
         self.opaque: list[tuple] = []
         self.entered: list[int] = []
         self.unguarded: list[int] = []
         self.captured = captured
+        self._live = live
         self._seen: set[int] = set()
         self._attributes: set[str] = set()
         self._order: list[str] = []  # the same, as they were learnt
@@ -95,7 +127,7 @@ class Walk:
     # --- what the code says
 
     def _learn(self, code) -> CodeFacts:
-        facts = scan(code)
+        facts = scan(code, self._live.codes)
         if id(code) not in self._codes:
             self._codes.add(id(code))
             new = facts.attributes - self._attributes
@@ -185,7 +217,7 @@ class Walk:
             return
         if not root:
             self.guards.append((self._fetch(node, "code", None), "code", code))
-        if id(f) in self._seen:
+        if id(f) in self._seen or id(code) in self._live.codes:
             self._identify(node, f)  # guarded already, but on another path
             return
         self._seen.add(id(f))
@@ -283,7 +315,7 @@ class Walk:
             self._function(node, value, False)
         elif kind == "tracer":
             return
-        elif id(value) in self._seen and kind != "method":
+        elif id(value) in self._live.objects or id(value) in self._seen and kind != "method":
             self._identify(node, value)
         elif depth > _LIMIT_DEPTH or node > _LIMIT_NODES:
             self.unguarded.append(node)

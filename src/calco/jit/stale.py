@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calco.control.callbacks_host import HostCall, host_calls
 from calco.core import Array, Tracer
 from calco.core.errors import CalcoError
 from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
-from calco.jit.guards import Walk
+from calco.jit.guards import Walk, live_parts
 from calco.jit.records import StaleCapture, TraceRecord
 from calco.tracing.source import warn_at_user_line
 
@@ -48,7 +49,8 @@ def _message(function: str, stale: StaleCapture, what: str) -> str:
 def build_guards(function, record: TraceRecord, statics) -> Guards | None:
     """The guards of a trace; None if it took nothing from outside."""
     captured = {id(c.source): c for c in record.captures}
-    walk = Walk(function, statics, codes_of(record.jaxpr.eqns), captured)
+    codes = codes_of(record.jaxpr.eqns)
+    walk = Walk(function, statics, codes, captured, live_parts([c.function for c in host_calls(record.jaxpr)], codes))
     guards = Guards(walk, record.captures)
     return guards if guards.nodes or walk.opaque or walk.unguarded or guards.unreached else None
 
@@ -159,7 +161,7 @@ _LIMIT_CODES, _LIMIT_TRACES, _LIMIT_BYTES = 1024, 32, 1 << 20
 
 def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
     """Let other functions of the same code use a trace."""
-    if code is None or not traced.cacheable:
+    if code is None or not traced.cacheable or not all(map(_stateless, host_calls(traced.jaxpr))):
         return
     if len(_shared) >= _LIMIT_CODES and code not in _shared:
         clear_shared()
@@ -169,6 +171,12 @@ def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
     _shared[code] = lent[-_LIMIT_TRACES:]
     if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
         _latest.append((traced, guards))
+
+
+def _stateless(call: HostCall) -> bool:
+    """Whether a callback is the same function wherever its code is run, so that another function's does as well."""
+    f = call.function
+    return isinstance(f, types.FunctionType) and not (f.__closure__ or f.__defaults__ or f.__kwdefaults__)
 
 
 def _identified(function) -> tuple:

@@ -111,17 +111,19 @@ def argument_of(code: CodeType, step: tuple):
     return code.co_consts[arg] if name == "LOAD_CONST" else arg
 
 
-def scan(code: CodeType) -> CodeFacts:
-    """The facts of a code object, nested ones included."""
+def scan(code: CodeType, without: frozenset[int] = frozenset()) -> CodeFacts:
+    """The facts of a code object, nested ones included but for those with an id in `without`."""
+    if without:
+        return _scan(code, without)
     found = _known.get(id(code))
     if found is None:
         if len(_known) >= 4096:
             _known.clear()
-        found = _known[id(code)] = code, _scan(code)
+        found = _known[id(code)] = code, _scan(code, without)
     return found[1]
 
 
-def _scan(code: CodeType) -> CodeFacts:
+def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
     steps = instructions(code)
     free = set(code.co_freevars)
     found: list[Chain] = []
@@ -152,8 +154,8 @@ def _scan(code: CodeType) -> CodeFacts:
     mutated_attributes = {name for name in map(_last_attribute, holders) if name is not None}
     constants = {c for c in code.co_consts if isinstance(c, (str, int))}
     for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            facts = scan(inner)
+        if isinstance(inner, CodeType) and id(inner) not in without:
+            facts = scan(inner, without)
             found += [c for c in facts.chains if c.kind != "local"]
             attributes |= facts.attributes
             stored_attributes |= facts.stored_attributes
