@@ -19,7 +19,7 @@ from calco.control.references import pure_branches, spread
 from calco.control.select_branches import check_effects, select_branches_p
 from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
-from calco.hlo import TOKEN
+from calco.hlo import TOKEN, Value
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import ne
@@ -55,7 +55,17 @@ def _infer(index, *avals, branches):
     return list(outs)
 
 
+def settle(block, index, number: int):
+    """The index with the note that it is this number, so that conditionals on it are lowered as that branch alone."""
+    index = Value(index.name, index.aval)
+    block.module.cache["settled", id(index)] = index, number  # kept, so that its id stays its own
+    return index
+
+
 def _lower(block, outs, index, *operands, branches):
+    known = block.module.cache.get(("settled", id(index)))
+    if known is not None:
+        return block.module.inline(block, branches[known[1]], list(operands))
     ordered = needs_token(_effects(branches=branches))
     if ordered:
         block.start_token()
@@ -171,7 +181,7 @@ def _as_atom(x):
     return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
 
 
-def _run(construct: str, index, functions: dict[str, Callable], operands):
+def run_branches(construct: str, index, functions: dict[str, Callable], operands):
     """Bind a conditional of `functions`, by their parameters' names in the order of their numbers."""
     leaves, in_tree = trees.flatten(operands)
     avals = [check_array(construct, f"operand {path}", x)
@@ -236,7 +246,7 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
         if aval.dtype != dtypes.bool_:
             pred = ne(pred, literal_like(0, aval.dtype))
         index = convert_element_type(pred, dtypes.int32)
-    return _run("lax.cond", index, {"false_fun": false_fun, "true_fun": true_fun}, operands)
+    return run_branches("lax.cond", index, {"false_fun": false_fun, "true_fun": true_fun}, operands)
 
 
 _WIDE = (dtypes.uint32, dtypes.int64, dtypes.uint64)
@@ -287,4 +297,4 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
             index = clamp(literal_like(0, aval.dtype), index, literal_like(last, aval.dtype))
         index = clamp(literal_like(0, dtypes.int32), convert_element_type(index, dtypes.int32),
                       literal_like(last, dtypes.int32))
-    return _run("lax.switch", index, {f"branches[{i}]": f for i, f in enumerate(branches)}, operands)
+    return run_branches("lax.switch", index, {f"branches[{i}]": f for i, f in enumerate(branches)}, operands)

@@ -1,5 +1,17 @@
 """The primitives as functions, under JAX's `jax.lax` names: strict about dtypes and shapes."""
-from calco.control import cond, cond_p, fori_loop, map, scan, scan_p, switch, while_loop, while_p
+from calco.control import (
+    cond,
+    cond_p,
+    fori_loop,
+    map,
+    platform_dependent,
+    platform_index_p,
+    scan,
+    scan_p,
+    switch,
+    while_loop,
+    while_p,
+)
 from calco.ops.arithmetic import *  # noqa: F403
 from calco.ops.bitwise import *  # noqa: F403
 from calco.ops.comparison import *  # noqa: F403
