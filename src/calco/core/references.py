@@ -1,8 +1,19 @@
-"""`Cell`: what a mutable reference holds outside of every trace."""
+"""What a mutable reference is below the operations on it: `Reference`, and `Cell`, the storage outside of traces."""
 from __future__ import annotations
 
 from calco.avals.references import RefAval
 from calco.core.values import Array
+
+
+class Reference:
+    """The base of what users hold (`ops.refs.Ref`), for rooms that need only know one when they see it."""
+    __slots__ = ()
+
+
+def no_array(x) -> TypeError:
+    """What to raise where `x` stands and an array or a number is due."""
+    text = f"{x!r} of type {type(x).__name__} is not an array or a number"
+    return TypeError(f"{text}: it is a reference to an array; read it with [...]" if isinstance(x, Reference) else text)
 
 
 class Cell:

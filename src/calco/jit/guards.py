@@ -81,7 +81,7 @@ class Walk:
     guards : list of (int, str, object)
         What must be as it was: the step that gives it, a kind, the expected value. Kinds are ``value`` (simple, by
         identity and then equality), ``tuple``, ``list``, ``set``, ``bytes``, ``buffer`` (snapshots of containers),
-        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``code``, ``type`` and ``function``.
+        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``reference``, ``code``, ``type`` and ``function``.
     opaque : list of (int, callable)
         Values whose insides are not looked at, by reference: another function may use the trace only if it has the
         same ones.
@@ -308,6 +308,8 @@ class Walk:
                 self.guards.append((node, "device", value))
             else:
                 self._identify(node, value)  # its shape may be a decision
+        elif kind == "reference":  # what it holds is its own business
+            self.guards.append((node, "reference", value))
         elif kind == "array":
             if value.dtype != object:
                 self.guards.append((node, "array", weakref.ref(value)))

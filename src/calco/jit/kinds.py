@@ -14,11 +14,12 @@ from math import copysign
 import numpy as np
 
 from calco.core import Array, Tracer
+from calco.core.references import Reference
 from calco.tracing.scan import is_user_code
 from calco.tracing.source import is_library_file
 
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), range, slice)
-_BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"),
+_BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"), (Reference, "reference"),
           (np.ndarray, "array"), (types.FunctionType, "function"), (types.MethodType, "method"),
           (functools.partial, "partial"), (types.ModuleType, "module"), (type, "class"), (ContextVar, "context"),
           (types.SimpleNamespace, "object"), (threading.local, "object"))

@@ -10,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray
+from calco.avals.references import RefAval
 from calco.core import Tracer
+from calco.core.references import Cell
 from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from calco.reroll import NearMiss, Rerolled
 from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
@@ -19,7 +21,7 @@ from calco.tracing.names import expression_at, find_name
 
 
 class CapturedArray:
-    """An array that a trace took from outside the function, frozen at its value then.
+    """An array that a trace took from outside the function, frozen at its value then; or a mutable reference.
 
     Attributes
     ----------
@@ -28,6 +30,10 @@ class CapturedArray:
     aval : ShapedArray
     place : Place or None
         The first use.
+    by_reference : bool
+        Whether it is a mutable reference: each call reads what it holds then, and nothing is kept.
+    nbytes : int
+        Of what is kept.
     """
     __slots__ = ("value", "_code", "_lasti", "_operand", "_source", "_function")
 
@@ -37,9 +43,12 @@ class CapturedArray:
         source = capture.source
         # The user's own array is not kept alive for its name.
         self._source = weakref.ref(source) if isinstance(source, np.ndarray) else (lambda: source)
+        if source.__class__ is Cell and source.ref is not None:
+            self._source = source.ref
 
     aval: ShapedArray = property(lambda self: self.value.aval)
-    nbytes = property(lambda self: self.value.aval.nbytes)
+    nbytes = property(lambda self: 0 if self.by_reference else self.value.aval.nbytes)
+    by_reference = property(lambda self: self.aval.__class__ is RefAval)
 
     @property
     def place(self) -> Place | None:

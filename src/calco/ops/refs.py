@@ -6,14 +6,14 @@ import weakref
 from calco.avals import ShapedArray, dtypes
 from calco.avals.references import RefAval
 from calco.core import Tracer, errors, state
-from calco.core.references import Cell
+from calco.core.references import Cell, Reference
 from calco.ops import reference_index as indexing
 from calco.ops.references import addupdate_p, freeze_p, get_p, here, new_ref_p, part_aval, swap_p, written
 from calco.ops.structure import aval_of, convert_element_type
 from calco.tracing import enclosing
 
 
-class Ref:
+class Ref(Reference):
     """A mutable reference to an array: ``ref[...]`` reads what it holds, ``ref[i] = value`` changes it.
 
     Made by `new_ref`; inside a traced function it stands for a reference of the program. It is not an array:

@@ -11,7 +11,7 @@ import numpy as np
 from calco import hlo
 from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Array, Linear, No, Primitive, Zero
-from calco.core.references import Cell
+from calco.core.references import Cell, no_array
 from calco.ir import Literal
 from calco.tracing import scalar
 
@@ -30,7 +30,7 @@ def aval_of(x) -> ShapedArray:
         return shaped(x.shape, dtypes.canonicalize(x.dtype))
     if isinstance(x, (int, float, complex)):  # subclasses, such as an IntEnum
         return python_aval(next(t for t in (bool, int, float, complex) if isinstance(x, t)))
-    raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
+    raise no_array(x)
 
 
 def same_type(name: str, avals) -> None:

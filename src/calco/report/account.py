@@ -182,8 +182,13 @@ class Account:
 
     @property
     def arrays(self) -> tuple[Read, ...]:
-        """The captured arrays."""
-        return tuple([read for read in self.captures if "constvar" in read.roles])
+        """The captured arrays, which are frozen."""
+        return tuple([read for read in self.captures if "constvar" in read.roles and read.kind != "reference"])
+
+    @property
+    def references(self) -> tuple[Read, ...]:
+        """The mutable references that were captured: each call reads what they hold then, and may write them."""
+        return tuple([read for read in self.captures if read.kind == "reference"])
 
     @property
     def nbytes(self) -> int:
@@ -382,8 +387,10 @@ def capture_read(capture: CapturedArray, var, closed: ClosedJaxpr, equations: tu
     if equations and capture.location == (closed.eqns[equations[0]].code, closed.eqns[equations[0]].lasti):
         operand = operand_of(var, closed, equations[0])
         name = name if operand is None else capture.name_of_operand(operand)
-    return Read(path=name or "an unnamed array", kind="array", value=summary(capture.value),
-                place=capture.place, roles=("constvar",), dtype=aval.dtype.name, shape=aval.shape,
+    by_reference = capture.by_reference
+    return Read(path=name or f"an unnamed {'reference' if by_reference else 'array'}",
+                kind="reference" if by_reference else "array", value="" if by_reference else summary(capture.value),
+                place=capture.place, roles=("constvar", "by reference") if by_reference else ("constvar",), dtype=aval.dtype.name, shape=aval.shape,
                 nbytes=capture.nbytes, equations=equations, count=max(len(equations), 1))
 
 

@@ -50,9 +50,11 @@ def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, sou
 def _title(text: Styled, account) -> None:
     where = file_line(account.place)
     text.line(Span(f"account of {account.function}", "heading"), Span(f"  {where}" if where else "", "place"))
-    arrays, values = len(account.arrays), len(account.captures) - len(account.arrays)
+    arrays, values = len(account.arrays), len(account.captures) - len(account.arrays) - len(account.references)
     words = [f"{count_text(arrays, 'array')} ({size_text(account.nbytes)})" if arrays else "no arrays"]
     words[0] += f" and {count_text(values, 'value')} taken" if values or account.observation is not None else " taken"
+    if account.references:
+        words.append(f"{count_text(len(account.references), 'reference')} captured")
     if account.observation is not None:
         words += [count_text(len(account.effects), "effect"), count_text(len(account.decisions), "decision")]
     words.append(count_text(len(account.equations), "equation"))
@@ -78,7 +80,7 @@ def _signature(text: Styled, account) -> None:
 
 
 def _captures(text: Styled, account) -> None:
-    arrays, reads = account.arrays, account.captures
+    arrays, reads = account.arrays, [read for read in account.captures if read.kind != "reference"]
     if not reads:
         nothing = "nothing" if account.observation is not None else "no arrays"
         text.heading(f"took {nothing} from outside")
@@ -93,11 +95,14 @@ def _captures(text: Styled, account) -> None:
     for read in account.large:
         text.line(Span(f"    ! {read.path}: each program keeps {size_text(read.nbytes)}. Pass it as an argument.",
                        "warn"))
+    if account.references:
+        text.heading("captured by reference: each call reads and writes what it holds then")
+        text.table(list(map(_capture_row, account.references)), right=[2], give=(0, 1, 3), limit=_ROWS)
     text.blank()
 
 
 def _capture_row(read: Read) -> tuple[Span, ...]:
-    roles = ", ".join(role for role in read.roles if role != "constvar")
+    roles = ", ".join(role for role in read.roles if role not in ("constvar", "by reference"))
     if "constvar" in read.roles:
         used = f"in {count_text(len(read.equations), 'equation')}" if read.equations else "not used"
         roles = f"{used}, {roles}" if roles else used

@@ -154,7 +154,8 @@ def _captures(text: Styled, f: FunctionRun) -> None:
     if not captures:
         text.line(Span("  took nothing from outside", "dim"))
         return
-    text.line(Span("  took from outside, frozen", "heading"))
+    kept = " (but for references)" if any([r.kind == "reference" for r in captures.values()]) else ""
+    text.line(Span(f"  took from outside, frozen{kept}", "heading"))
     text.table([(Span(read.path, "name"),
                  Span(f"{read.dtype}[{','.join(map(str, read.shape))}]" if read.dtype else read.value, "type"),
                  Span(size_text(read.nbytes) if read.nbytes else ""), Span(str(read.place or ""), "place"))

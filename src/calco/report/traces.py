@@ -95,11 +95,14 @@ def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord
     """Headings and the lines under them; what is empty is left out, but for captures: none is news too."""
     yield "called with", _argument_lines(record, earlier)
     total = sum(c.nbytes for c in record.captures)
-    if record.captures:
-        yield (f"took from outside, frozen: {count_text(len(record.captures), 'array')}, {size_text(total)}",
-               _capture_lines(record))
+    arrays = [c for c in record.captures if not c.by_reference]
+    references = [c for c in record.captures if c.by_reference]
+    if arrays:
+        yield f"took from outside, frozen: {count_text(len(arrays), 'array')}, {size_text(total)}", _capture_lines(arrays)
     else:
         yield "took no arrays from outside", []
+    if references:
+        yield "captured by reference: each call reads and writes what it holds then", _capture_lines(references)
     if record.printed:
         yield "printed while tracing, and only then", _printed_lines(record)
     if record.selected:
@@ -125,9 +128,9 @@ def _argument_rows(record: TraceRecord) -> list[tuple[str, str, str]]:
     return rows + [(name, f"static {value!r}", "") for name, value in record.statics]
 
 
-def _capture_lines(record: TraceRecord) -> list[str]:
+def _capture_lines(captures) -> list[str]:
     rows = [(c.name or "an unnamed array", type_text(c.aval), size_text(c.nbytes), *_place_cells(c.place))
-            for c in record.captures]
+            for c in captures]
     return folded(aligned(rows, right=[2]), _TABLE_ROWS, indent="    ")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
 from calco.core import Array, state
+from calco.core.references import no_array
 from calco.ir import DebugInfo, Jaxpr, Literal
 from calco.tracing.staging import StagedTracer, StagingTrace, stage
 
@@ -112,7 +113,7 @@ def _key(x, leaves: list):
         return _key(x.__jax_array__(), leaves)
     if isinstance(x, (int, float, complex)):
         return _key(next(t for t in (bool, int, float, complex) if isinstance(x, t))(x), leaves)
-    raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
+    raise no_array(x)
 
 
 def _rebuild(key, avals: list):

@@ -15,6 +15,7 @@ import numpy as np
 
 from calco.core import Tracer
 from calco.core import state as interpreter
+from calco.core.references import Reference
 from calco.core.sites import positions_of
 from calco.tracing.branching import branch_words
 from calco.tracing.observe_decisions import Decisions
@@ -469,6 +470,8 @@ class Watch:
 
     def _store_item(self, state: FrameState, node: ast.Subscript) -> None:
         base = self.values.find(node.value, state)
+        if base is not None and is_a(base.value, Reference):
+            return  # a write that the program does on each call
         if base is not None and base.origin in ("outside", "static", "argument"):
             kind = "argument mutation" if base.origin == "argument" else "mutation"
             self.effect(kind, self._stored(state, node), state, node)

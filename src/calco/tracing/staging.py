@@ -11,7 +11,7 @@ import numpy as np
 
 from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Trace, Tracer, errors, state
-from calco.core.references import Cell
+from calco.core.references import Cell, no_array
 from calco.engine import DeviceArray, put
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from calco.tracing.source import place_of, user_frame
@@ -208,7 +208,7 @@ class StagingTrace(Trace):
             return self.capture(x, operand)
         if hasattr(x, "__jax_array__"):
             return self.read(x.__jax_array__(), operand)
-        raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number")
+        raise no_array(x)
 
     def capture(self, x, operand: int = 0, where: tuple | None = None, value=None) -> StagedTracer:
         """The constant that stands for the object `x`."""
