@@ -8,9 +8,23 @@ StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``,
 >>> calco.jit(lambda x: jnp.sin(x) * 2)(0.0).item()
 0.0
 """
-from calco import ad_checkpoint, debug, errors, experimental, jaxprs, lax, numpy, ref, tree, tree_util
+from calco import (
+    ad_checkpoint,
+    custom_batching,
+    custom_derivatives,
+    debug,
+    errors,
+    experimental,
+    jaxprs,
+    lax,
+    numpy,
+    ref,
+    tree,
+    tree_util,
+)
 from calco.control import checkpoint, checkpoint_policies, effects_barrier, pure_callback, remat
 from calco.core import Array
+from calco.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from calco.engine import default_backend, device_count, device_get, device_put, devices, local_devices
 from calco.ir import ClosedJaxpr, Jaxpr
 from calco.jit import (
@@ -57,9 +71,10 @@ __all__ = [
     "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning",
     "PurityReport", "Ref", "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError",
     "StaleCaptureWarning", "TraceRecord", "ad_checkpoint", "assert_static", "block_until_ready", "check_pure",
-    "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches", "config", "debug", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "effects_barrier", "enable_x64", "errors",
-    "eval_shape", "experimental", "explain", "freeze", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs",
-    "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize", "local_devices", "make_jaxpr", "new_ref",
-    "no_retrace", "numpy", "pure_callback", "ref", "remat", "show_traces", "tree", "tree_util", "typeof",
-    "value_and_grad", "vjp", "vmap"]
+    "checking_leaks", "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert", "config",
+    "custom_batching", "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug",
+    "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "effects_barrier",
+    "enable_x64", "errors", "eval_shape", "experimental", "explain", "freeze", "grad", "hessian", "jacfwd",
+    "jacobian", "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize",
+    "local_devices", "make_jaxpr", "new_ref", "no_retrace", "numpy", "pure_callback", "ref", "remat", "show_traces",
+    "tree", "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]

@@ -1,4 +1,5 @@
 """The errors that calco raises, under JAX's `jax.errors` names. ``docs/errors.md`` explains each."""
+from calco.control.custom_calls import CapturedTracerError
 from calco.core.errors import (
     AmbiguousTruthError,
     BranchRecursionError,
@@ -21,9 +22,10 @@ from calco.tracing.leaks import LeakedTracerError, LeakedTracerWarning
 
 JaxRuntimeError = XlaRuntimeError
 
-__all__ = ["AmbiguousTruthError", "BranchRecursionError", "CalcoError", "CompileError", "ConcretizationTypeError",
-           "ImpureFunctionError", "JAXIndexError", "JAXTypeError", "JaxRuntimeError", "LargeCaptureWarning",
-           "LeakedTracerError", "LeakedTracerWarning", "NonConcreteBooleanIndexError", "RetraceError",
-           "RetraceWarning", "StaleCaptureError", "StaleCaptureWarning", "TracerArrayConversionError",
-           "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
-           "XlaRuntimeError"]
+__all__ = [
+    "AmbiguousTruthError", "BranchRecursionError", "CalcoError", "CapturedTracerError", "CompileError",
+    "ConcretizationTypeError", "ImpureFunctionError", "JAXIndexError", "JAXTypeError", "JaxRuntimeError",
+    "LargeCaptureWarning", "LeakedTracerError", "LeakedTracerWarning", "NonConcreteBooleanIndexError",
+    "RetraceError", "RetraceWarning", "StaleCaptureError", "StaleCaptureWarning", "TracerArrayConversionError",
+    "TracerBoolConversionError", "TracerIntegerConversionError", "TracerSliceError", "UnexpectedTracerError",
+    "XlaRuntimeError"]

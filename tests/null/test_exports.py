@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.ad_checkpoint", "calco.checkify", "calco.debug", "calco.errors", "calco.experimental",
+DOORS = ["calco", "calco.ad_checkpoint", "calco.checkify", "calco.custom_batching", "calco.custom_derivatives",
+         "calco.debug", "calco.errors", "calco.experimental",
          "calco.jaxprs",
          "calco.lax", "calco.numpy", "calco.purity", "calco.ref",
          "calco.test_util", "calco.tree", "calco.tree_util"]

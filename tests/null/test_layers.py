@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "calco"
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "reroll", "jit", "report"]
-DOORS = ["ad_checkpoint", "checkify", "numpy", "lax", "tree_util", "tree", "debug", "errors", "experimental",
+DOORS = ["ad_checkpoint", "checkify", "custom_batching", "custom_derivatives",
+         "numpy", "lax", "tree_util", "tree", "debug", "errors", "experimental",
          "jaxprs", "purity", "ref",
          "test_util", "cli",
          "__main__", "__init__"]

@@ -19,6 +19,7 @@ HIDDEN: dict[str, dict[str, object]] = {
     "debug_print": {"masked": False, "mapped": (), "static_args": ()},
     "custom_jvp_call": {"num_consts": 0},
     "custom_vjp_call": {"num_consts": 0},
+    "custom_vmap_call": {"num_consts": 0},
 }
 # The same, in JAX's form only.
 HIDDEN_IN_JAX: dict[str, dict[str, object]] = {
