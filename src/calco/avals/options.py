@@ -22,6 +22,7 @@ class Options:
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
     check_leaks: str = "warn"
+    reroll: str = "auto"
 
 
 _CHOICES = {
@@ -29,6 +30,7 @@ _CHOICES = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
     "check_leaks": ("warn", "error", "off"),
+    "reroll": ("auto", "loop", "outline", "off"),
 }
 
 

@@ -27,6 +27,7 @@ from calco.jit.references import References
 from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.reroll import reroll
+from calco.reroll import reroll
 from calco.tracing import user_frame
 from calco.transforms.discharge import discharge
 
@@ -102,6 +103,10 @@ class Traced:
         """The program that is lowered: without dead code, and with what repeats as loops and calls."""
         return self.lower().jaxpr
 
+    def rerolled(self) -> ClosedJaxpr:
+        """The program that is lowered: without dead code, and with what repeats as loops and calls."""
+        return self.lower().jaxpr
+
     def __str__(self) -> str:
         return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
 
@@ -119,13 +124,15 @@ class Lowered:
         The captured arrays and references, which are its leading parameters.
     jaxpr : ClosedJaxpr
         The program that the text says: dead code is gone, repeated code stands in it once.
+    jaxpr : ClosedJaxpr
+        The program that the text says: dead code is gone, repeated code stands in it once.
     callbacks : tuple of callable
         The Python functions that the module calls, by number.
     references : References or None
         The mutable references that it takes.
     """
-    __slots__ = ("traced", "jaxpr", "kept", "consts", "callbacks", "references", "seconds", "_text", "_attrs", "_compiled",
-                 "_lock")
+    __slots__ = ("traced", "jaxpr", "kept", "consts", "callbacks", "references", "seconds", "_text", "_attrs",
+                 "_compiled", "_lock")
 
     def __init__(self, traced: Traced):
         start = perf_counter()
@@ -144,6 +151,7 @@ class Lowered:
         self.seconds = perf_counter() - start
         record = traced.record
         record.seconds["lower"] = self.seconds
+        record.rerolled, record.near_misses = outcome
         record.rerolled, record.near_misses = outcome
         n = len(pure.consts)
         record.unused_leaves = tuple([i for i, u in enumerate(used) if not u and n + i not in written])

@@ -1,0 +1,114 @@
+"""When it pays: measured rules for what becomes a loop, what a function, and what is left alone."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from calco.avals import dtypes
+from calco.reroll.bodies import CHEAP, windows_fit
+from calco.reroll.dataflow import CARRY, EACH, Segment, is_literal
+from calco.reroll.table import Table
+
+MODES = ("auto", "loop", "outline", "off")
+TRIPS = 4  # fewer iterations are never worth it
+
+
+class Limits(NamedTuple):
+    """What a repetition must have to be changed.
+
+    Attributes
+    ----------
+    program : int
+        Equations of the whole program: smaller ones compile at once.
+    loop_trips, loop_equations : int
+        Iterations, and equations of all of them, of a loop.
+    outline_trips, outline_period, outline_equations : int
+        The same of calls, and equations of one iteration: calls of small functions cost more than they save.
+    stacked_bytes : int
+        How much a loop may copy to have arrays that were apart in one.
+    unused_bytes : int
+        How much a loop may keep of results that nobody reads.
+    """
+    program: int
+    loop_trips: int
+    loop_equations: int
+    outline_trips: int
+    outline_period: int
+    outline_equations: int
+    stacked_bytes: int
+    unused_bytes: int
+
+
+_AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=TRIPS, outline_period=16,
+               outline_equations=150, stacked_bytes=1 << 20, unused_bytes=1 << 20)
+_ASKED = Limits(program=0, loop_trips=TRIPS, loop_equations=8, outline_trips=TRIPS, outline_period=1,
+                outline_equations=8, stacked_bytes=1 << 62, unused_bytes=1 << 62)
+_LARGE = 256 << 10  # bytes: a loop over arrays of this size waits for memory
+_UNROLLED = 32  # equations of cheap operations on large arrays that are fused into one pass
+
+
+def limits_of(mode: str) -> Limits:
+    return _AUTO if mode == "auto" else _ASKED
+
+
+def refuses_loop(table: Table, segment: Segment, limits: Limits, weight: int) -> str | None:
+    """Why a segment is no loop whatever else there is in the program; None where it may be one."""
+    if segment.trips < limits.loop_trips:
+        return f"{segment.trips} iterations are less than {limits.loop_trips}"
+    if weight < limits.loop_equations:
+        return f"{weight} equations are less than {limits.loop_equations}"
+    if not any([c.kind == CARRY for c in segment.columns]):
+        return "no iteration needs another one: vmap over them instead of a loop"
+    return None
+
+
+def refuses_outline(segment: Segment, limits: Limits, weight: int) -> str | None:
+    """Why a segment does not become calls of one function."""
+    if segment.trips < limits.outline_trips:
+        return f"{segment.trips} iterations are less than {limits.outline_trips}"
+    if weight < limits.outline_equations or weight < limits.outline_period * segment.trips:
+        return f"{weight // segment.trips} equations in an iteration are few for a call"
+    return None
+
+
+def unsound(table: Table, segment: Segment) -> str | None:
+    """Why a segment cannot be changed at all."""
+    if not segment.width:
+        return "it has no results"
+    low = int(table.bases[segment.start])
+    if any([v.aval.dtype == dtypes.float0 for v in table.results[low:low + segment.width]]):
+        return "it has results without values"
+    return None if windows_fit(table, segment) else "a window moves in a way that no loop follows"
+
+
+def stacked_bytes(table: Table, segment: Segment, is_row) -> int:
+    """How many bytes a loop would copy to have one array of what is apart; `is_row` tells what is not."""
+    total, seen = 0, set()
+    for column in segment.columns:
+        if column.kind != EACH or is_literal(column.codes[0]):
+            continue
+        key = column.codes.tobytes()
+        if key not in seen and not is_row(column.codes):
+            seen.add(key)
+            total += sum([table.atom(code).aval.nbytes for code in column.codes.tolist()])
+    return total
+
+
+def unused_bytes(table: Table, segment: Segment, used: dict[int, list[int]], last_few: int) -> int:
+    """How many bytes of results a loop would keep that nobody reads."""
+    low = int(table.bases[segment.start])
+    return sum([(segment.trips - len(iterations)) * table.results[low + slot].aval.nbytes
+                for slot, iterations in used.items() if segment.trips - min(iterations) > last_few])
+
+
+def unroll_of(table: Table, segment: Segment) -> int:
+    """How many iterations to write out in one round.
+
+    Cheap operations on large arrays are fused over iterations, so that fewer passes go over memory. Heavy ones
+    gain nothing, and small arrays stay in a cache.
+    """
+    eqns = table.eqns[segment.start:segment.start + segment.period]
+    if not all([e.primitive.name in CHEAP for e in eqns]):
+        return 1
+    if max([v.aval.nbytes for e in eqns for v in e.outvars]) < _LARGE:
+        return 1
+    return max(1, min(_UNROLLED // segment.period, segment.trips))

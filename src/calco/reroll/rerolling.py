@@ -1,0 +1,203 @@
+"""`reroll`: the pass. What repeats in a program becomes a loop, or calls of one function."""
+from __future__ import annotations
+
+import numpy as np
+
+from calco.ir import ClosedJaxpr, Eqn, Jaxpr
+from calco.ir.rewrite import dce, map_subjaxprs
+from calco.reroll.dataflow import Segment, read_segment
+from calco.reroll.facts import NearMiss, Outcome, Rerolled
+from calco.reroll.looping import LAST_FEW, Loop
+from calco.reroll.near import broken, lines_of, near_runs
+from calco.reroll.outlining import write_calls
+from calco.reroll.periods import find_runs
+from calco.reroll.places import Writer
+from calco.reroll.policy import (
+    MODES,
+    TRIPS,
+    limits_of,
+    refuses_loop,
+    refuses_outline,
+    stacked_bytes,
+    unroll_of,
+    unsound,
+    unused_bytes,
+)
+from calco.reroll.search import Found, Search
+from calco.reroll.table import Table
+from calco.reroll.tokens import Tokens
+from calco.reroll.uses import Uses
+from calco.tracing import uncollected
+
+_DEPTH = 4
+_NEAR = 8  # near misses that are told
+_KINDS = {"auto": (False, True), "loop": (False,), "outline": (True,)}
+
+
+def reroll(closed: ClosedJaxpr, mode: str = "auto") -> tuple[ClosedJaxpr, Outcome]:
+    """`closed` with its repetitions compiled once.
+
+    The result computes the same from the same inputs. Equations with effects stay as they are, in their order.
+
+    Parameters
+    ----------
+    closed : ClosedJaxpr
+        `closed` itself comes back where nothing changes. Programs in parameters are looked into, too.
+    mode : str
+        ``"auto"`` (where it pays, by measured rules), ``"loop"`` and ``"outline"`` (wherever it can be done), or
+        ``"off"``.
+
+    Returns
+    -------
+    closed : ClosedJaxpr
+    outcome : Outcome
+        What was done, and what was nearly done.
+    """
+    if mode not in MODES:
+        raise ValueError(f"reroll={mode!r}: expected one of {', '.join(map(repr, MODES))}")
+    if mode == "off":
+        return closed, Outcome()
+    with uncollected():
+        this = _Pass(mode)
+        if sum(map(this.tokens.weight, closed.eqns)) < this.limits.program:
+            return closed, Outcome()
+        return this.closed(closed, 0), Outcome(tuple(this.rerolled), tuple(this.near[:_NEAR]))
+
+
+class _Pass:
+    """One run over a program and the programs inside it."""
+    __slots__ = ("kinds", "limits", "tokens", "rerolled", "near", "_done")
+
+    def __init__(self, mode: str):
+        self.kinds, self.limits, self.tokens = _KINDS[mode], limits_of(mode), Tokens()
+        self.rerolled: list[Rerolled] = []
+        self.near: list[NearMiss] = []
+        self._done: dict[int, ClosedJaxpr] = {}  # by the number of the program
+
+    def closed(self, closed: ClosedJaxpr, depth: int) -> ClosedJaxpr:
+        if depth == 0:
+            return self._opened(closed, depth)
+        number = self.tokens.program(closed)
+        found = self._done.get(number)
+        if found is None:
+            found = self._done[number] = self._opened(closed, depth)
+        return found
+
+    def _opened(self, closed: ClosedJaxpr, depth: int) -> ClosedJaxpr:
+        jaxpr = self._jaxpr(closed.jaxpr, depth)
+        return closed if jaxpr is closed.jaxpr else ClosedJaxpr(jaxpr, closed.consts)
+
+    def _jaxpr(self, jaxpr: Jaxpr, depth: int) -> Jaxpr:
+        # A call of a function with many equations is many equations.
+        weights = np.cumsum([0, *map(self.tokens.weight, jaxpr.eqns)])
+        if depth > _DEPTH or weights[-1] < self.limits.loop_equations:
+            return jaxpr
+        tokens = self.tokens.of(jaxpr.eqns)
+        runs = [run for run in find_runs(tokens, TRIPS, TRIPS)
+                if weights[run.stop] - weights[run.start] >= self.limits.loop_equations]
+        found: list[Found] = []
+        if runs:
+            table = Table(jaxpr)
+            search = Search(table, lambda segment, outline: self._accepts(table, segment, outline))
+            for run in runs:
+                search.take(run, self.kinds)
+            found = sorted(search.found, key=lambda f: f.segment.start)
+            self.near += [broken(table, at, period, trips) for at, period, trips in search.breaks[:_NEAR]
+                          if period >= 4]
+        self._tell_near(jaxpr, tokens, found)
+        if found:
+            return self._rewritten(jaxpr, table, found, depth)
+        return self._inside(jaxpr, depth)
+
+    def _weight(self, eqns: list[Eqn]) -> int:
+        return sum(map(self.tokens.weight, eqns))
+
+    def _accepts(self, table: Table, segment: Segment, outline: bool) -> bool:
+        if unsound(table, segment) is not None:
+            return False
+        weight = self._weight(table.eqns[segment.start:segment.stop])
+        if outline:
+            return refuses_outline(segment, self.limits, weight) is None
+        return refuses_loop(table, segment, self.limits, weight) is None
+
+    def _tell_near(self, jaxpr: Jaxpr, tokens: np.ndarray, found: list[Found]) -> None:
+        if len(self.near) < _NEAR:
+            taken = np.zeros(len(tokens) + 1, bool)
+            for each in found:
+                taken[each.segment.start:each.segment.stop] = True
+            self.near += near_runs(jaxpr.eqns, tokens, taken)
+
+    # --- the new program
+
+    def _inside(self, jaxpr: Jaxpr, depth: int) -> Jaxpr:
+        """`jaxpr` with the programs that its equations hold changed."""
+        eqns = [self._with_programs(eqn, depth) for eqn in jaxpr.eqns]
+        if all([new is old for new, old in zip(eqns, jaxpr.eqns)]):
+            return jaxpr
+        return jaxpr.replace(eqns=eqns)
+
+    def _with_programs(self, eqn: Eqn, depth: int) -> Eqn:
+        if eqn.primitive.types is not None or not eqn.params:
+            return eqn
+        params = map_subjaxprs(eqn.params, lambda closed: self.closed(closed, depth + 1))
+        return eqn if params is eqn.params else eqn.replace(params=params)
+
+    def _rewritten(self, jaxpr: Jaxpr, table: Table, found: list[Found], depth: int) -> Jaxpr:
+        writer, uses, at, changed = Writer(), Uses(table), 0, False
+        for segment, outline in found:
+            for eqn in jaxpr.eqns[at:segment.start]:
+                writer.copy(self._with_programs(eqn, depth))
+            at = segment.start
+            if self._write(writer, table, uses, segment, outline, depth):
+                at, changed = segment.stop, True
+        if not changed:
+            return self._inside(jaxpr, depth)
+        for eqn in jaxpr.eqns[at:]:
+            writer.copy(self._with_programs(eqn, depth))
+        outvars = [writer.read(v) for v in jaxpr.outvars]
+        return dce(jaxpr.replace(eqns=writer.eqns, outvars=outvars), keep_inputs=True)[0]
+
+    def _write(self, writer: Writer, table: Table, uses: Uses, segment: Segment, outline: bool, depth: int) -> bool:
+        """Write a segment as what it is to be; False where it is left alone."""
+        eqns = table.eqns[segment.start:segment.stop]
+        weight, before, unroll = self._weight(eqns), len(writer.eqns), 1
+        told = len(self.rerolled)
+
+        def inner(closed: ClosedJaxpr) -> ClosedJaxpr:
+            return self.closed(closed, depth + 1)
+
+        used = uses.after_loop(table, segment)
+        if not outline:
+            reason = self._refuses(writer, table, segment, used)
+            if reason is not None:
+                if len(self.kinds) < 2 or refuses_outline(segment, self.limits, weight) is not None:
+                    first, last = lines_of(eqns[:segment.period])
+                    self.near.insert(0, NearMiss(first, last, segment.trips, segment.period, reason))
+                    return False
+                outline = True
+                segment, _ = read_segment(table, segment.start, segment.period, segment.trips, of_outline=True)
+        if outline:
+            write_calls(writer, table, segment, uses.between_iterations(table, segment), inner)
+            after = len(writer.eqns) - before + self.tokens.weight(writer.eqns[-1]) - 1
+        else:
+            unroll = unroll_of(table, segment)
+            Loop(writer, table, segment).write(used, unroll, inner)
+            after = self._weight(writer.eqns[before:])
+        kind = "outline" if outline else "loop"
+        fact = Rerolled(kind, *lines_of(eqns[:segment.period]), segment.trips, weight, after, unroll, depth)
+        self.rerolled.insert(told, fact)
+        return True
+
+    def _refuses(self, writer: Writer, table: Table, segment: Segment, used: dict[int, list[int]]) -> str | None:
+        """Why it does not pay to make a loop of a segment."""
+        def is_row(codes) -> bool:
+            rows = [writer.row(table.atom(code)) for code in codes.tolist()]
+            return rows[0] is not None and all([row is not None and row.array is rows[0].array for row in rows])
+
+        copied = stacked_bytes(table, segment, is_row)
+        if copied > self.limits.stacked_bytes:
+            return f"a loop would copy {copied / 1e6:.1f} MB into one array"
+        wasted = unused_bytes(table, segment, used, LAST_FEW)
+        if wasted > self.limits.unused_bytes:
+            return f"a loop would keep {wasted / 1e6:.1f} MB that nobody reads"
+        return None
