@@ -27,7 +27,6 @@ from calco.jit.references import References
 from calco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from calco.ops.structure import PYTHON_NUMBERS
 from calco.reroll import reroll
-from calco.reroll import reroll
 from calco.tracing import user_frame
 from calco.transforms.discharge import discharge
 
@@ -103,10 +102,6 @@ class Traced:
         """The program that is lowered: without dead code, and with what repeats as loops and calls."""
         return self.lower().jaxpr
 
-    def rerolled(self) -> ClosedJaxpr:
-        """The program that is lowered: without dead code, and with what repeats as loops and calls."""
-        return self.lower().jaxpr
-
     def __str__(self) -> str:
         return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
 
@@ -122,8 +117,6 @@ class Lowered:
         The argument leaves that are parameters of the module; the others are not used.
     consts : list of DeviceArray and Cell
         The captured arrays and references, which are its leading parameters.
-    jaxpr : ClosedJaxpr
-        The program that the text says: dead code is gone, repeated code stands in it once.
     jaxpr : ClosedJaxpr
         The program that the text says: dead code is gone, repeated code stands in it once.
     callbacks : tuple of callable
@@ -151,7 +144,6 @@ class Lowered:
         self.seconds = perf_counter() - start
         record = traced.record
         record.seconds["lower"] = self.seconds
-        record.rerolled, record.near_misses = outcome
         record.rerolled, record.near_misses = outcome
         n = len(pure.consts)
         record.unused_leaves = tuple([i for i, u in enumerate(used) if not u and n + i not in written])
