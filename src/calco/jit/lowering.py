@@ -6,16 +6,18 @@ from typing import NamedTuple
 from calco import hlo
 from calco.core.effects import needs_token
 from calco.ir import ClosedJaxpr, Jaxpr, Literal
+from calco.reroll import Tokens
 from calco.tracing import place_of, uncollected
 
 
 class Lowering(hlo.Module):
     """A module under construction, and what the rules of higher-order primitives ask of the walk."""
-    __slots__ = ("_places",)
+    __slots__ = ("_places", "_tokens")
 
     def __init__(self, name: str):
         super().__init__(name)
         self._places: dict[tuple, str] = {}
+        self._tokens = Tokens()
 
     def location(self, eqn) -> str:
         """`` loc(#sN)`` for the source place of `eqn`, one alias for each instruction."""
@@ -39,10 +41,11 @@ class Lowering(hlo.Module):
 
     def function(self, closed: ClosedJaxpr, name: str) -> str:
         """The name of the private function with the body `closed`; equal bodies are one function."""
-        found = self.cache.get(id(closed))
+        key = self._tokens.program(closed)
+        found = self.cache.get(key)
         if found is None:
             found = self.unique(name)
-            self.cache[id(closed)] = found
+            self.cache[key] = found
             ordered = needs_token(closed.effects)
             block = hlo.Block(self, arg_avals=[*closed.in_avals, hlo.TOKEN] if ordered else closed.in_avals)
             operands = block.args

@@ -117,10 +117,13 @@ class Tokens:
         """A number that equal programs share: the same equations on the same variables, whatever their names."""
         found = self._programs.get(id(closed))
         if found is None:
-            key = self._form(closed.jaxpr), *map(id, closed.consts)
-            found = self._forms.setdefault(key, len(self._forms))
-            self._programs[id(closed)] = found
             self._kept.append(closed)
+            key = self._form(closed.jaxpr), *map(id, closed.consts)
+            try:
+                found = self._forms.setdefault(key, len(self._forms))
+            except TypeError:  # parameters without a hash: it is equal to itself alone
+                found = self._forms.setdefault((id(closed),), len(self._forms))
+            self._programs[id(closed)] = found
         return found
 
     def _form(self, jaxpr: Jaxpr) -> tuple:
