@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from calco.avals import trees
 from calco.core import Tracer
+from calco.core.references import Reference
 from calco.tracing.names import find_name
 from calco.tracing.source import Place
 
@@ -149,7 +150,7 @@ class Holders:
         cls = type(holder)  # `isinstance` may run code of the user's
         if issubclass(cls, _ENDS):
             return None
-        if issubclass(cls, Tracer):  # a value being differentiated or mapped over, which holds the recorded one
+        if issubclass(cls, (Tracer, Reference)):  # a value being differentiated or mapped over, a reference: they hold one
             self._carriers.append((step.start, holder))
             return _Step(holder, step.suffix, step)
         if issubclass(cls, type):

@@ -12,12 +12,13 @@ from functools import lru_cache
 import numpy as np
 
 from calco.core import Array
+from calco.core.references import Reference
 from calco.core.sites import positions_of
 
 _LIMIT, _DEPTH = 20000, 6
 _SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), types.BuiltinFunctionType, types.ModuleType, type,
-          np.dtype, np.ndarray, np.generic, Array)
+          np.dtype, np.ndarray, np.generic, Array, Reference)
 
 
 def find_name(function, target) -> str | None:

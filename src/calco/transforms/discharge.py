@@ -121,14 +121,17 @@ class _Walk:
     holds : dict
         From the number of a reference to what it holds.
     written : set of int
+    used : set of int
+        The ids of the variables that are read.
     """
-    __slots__ = ("env", "numbers", "holds", "written", "count")
+    __slots__ = ("env", "numbers", "holds", "written", "count", "used")
 
     def __init__(self, count: int):
         self.env: dict[int, object] = {}
         self.numbers: dict[int, int] = {}
         self.holds: dict[int, object] = {}
         self.written: set[int] = set()
+        self.used: set[int] = set()
         self.count = count
 
     def value(self, atom):
@@ -136,6 +139,8 @@ class _Walk:
 
     def run(self, jaxpr: Jaxpr) -> list:
         trace, numbers = state.trace, self.numbers
+        self.used = {id(v) for eqn in jaxpr.eqns for v in eqn.invars}
+        self.used.update([id(v) for v in jaxpr.outvars])
         with places() as set_place:
             for eqn in jaxpr.eqns:
                 set_place(eqn)
@@ -174,7 +179,9 @@ class _Walk:
         before, (value, *operands) = self.holds[number], operands
         self.written.add(number)
         self.holds[number] = (written if primitive is swap_p else added)(before, value, index, operands)
-        return [read(before, index, operands)] if primitive is swap_p else []
+        if primitive is not swap_p:
+            return []
+        return [read(before, index, operands) if id(eqn.outvars[0]) in self.used else None]
 
     def handed_on(self, eqn) -> list:
         """An operation whose sub-programs use references."""
