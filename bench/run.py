@@ -19,6 +19,7 @@ from time import perf_counter
 
 import jax
 import jax.numpy as jnp
+import loops
 import numpy as np
 from guards import CASES, checking
 from guards import tracing as tracing_with_guards
@@ -144,6 +145,10 @@ def own(name: str, ours: float, plain: float, ratio: float, target: str, met: bo
                      target=target, met=bool(met), calco_us_per_equation=None))
 
 
+def control_flow() -> None:
+    loops.measure(report)
+
+
 def importing() -> None:
     def start(module: str):
         # pip compiles what it installs; a first run does it for a checkout, unless the environment forbids it.
@@ -170,7 +175,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    for group in (tracing, scaling, calls, account, importing):
+    for group in (tracing, scaling, calls, control_flow, account, importing):
         if options.only in group.__name__:
             console.print(f"measuring {group.__name__} ...")
             group()

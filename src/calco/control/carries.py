@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 
 from calco.avals import ShapedArray, trees
 from calco.control.branches import join_avals
@@ -30,20 +31,33 @@ def loop_place(construct: str) -> str:
     return f"{construct} at {place_of(frame.f_code, frame.f_lasti)}"
 
 
-def leaf_names(function: Callable, in_tree) -> list[str]:
-    """The flat arguments of a body as its author knows them: ``carry['w']``, or of the function that it stands for."""
+def leaf_names(function: Callable, in_tree) -> trees.Names:
+    """The flat arguments of a body as its author knows them: ``carry['w']``, or of the function that it stands for.
+
+    They are kept with the program, and so hold no function: that would keep alive what it closes over.
+    """
     stands_for = getattr(function, "stands_for", None)
     if stands_for is None:
-        names = argument_names(function, in_tree.num_children)
-        prefixes = {f"[{i}]": name for i, name in enumerate(names)}
+        prefixes = {f"[{i}]": name for i, name in enumerate(_parameters(function, in_tree.num_children))}
     else:
         inner, places, _ = stands_for
-        prefixes = dict(zip(places, argument_names(inner, len(places))))
-    found = []
-    for path in trees.path_strings(in_tree):
-        prefix = next((p for p in prefixes if path.startswith(p)), None)
-        found.append(path if prefix is None else prefixes[prefix] + path[len(prefix):])
-    return found
+        prefixes = dict(zip(places, _parameters(inner, len(places))))
+
+    def make() -> list[str]:
+        found = []
+        for path in trees.path_strings(in_tree):
+            prefix = next((p for p in prefixes if path.startswith(p)), None)
+            found.append(path if prefix is None else prefixes[prefix] + path[len(prefix):])
+        return found
+
+    return trees.Names(in_tree.num_leaves, make)
+
+
+def _parameters(function: Callable, count: int) -> Sequence[str]:
+    code = function.__code__ if function.__class__ is FunctionType and not hasattr(function, "__wrapped__") else None
+    if code is not None and code.co_argcount >= count:  # `inspect` takes longer than a small trace
+        return code.co_varnames[:count]
+    return argument_names(function, count)
 
 
 class Body:
@@ -61,8 +75,8 @@ class Body:
             return outs
 
         try:
-            names = trees.Names(len(avals), lambda: leaf_names(function, in_tree))
-            self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function), names), outer=enclosing())
+            debug = DebugInfo(function_name(function), leaf_names(function, in_tree))
+            self.staged: Staged = stage(flat, avals, debug, outer=enclosing())
         except Exception as error:
             note = f"This was raised while tracing {role} of {construct}, {label(function)}."
             if note not in getattr(error, "__notes__", ()):

@@ -78,7 +78,7 @@ class StagingTrace(Trace):
     selected : list of SelectedBranch
     """
     __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_aliases",
-                 "_jaxpr")
+                 "_taken", "_jaxpr")
 
     def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)
@@ -92,6 +92,9 @@ class StagingTrace(Trace):
         self.debug = debug
         self._by_id: dict[int, Capture] = {}
         self._aliases: list = []
+        # Once closed: what tracers of enclosing traces were captured. Its own tracers live on as variables of a program
+        # that the enclosing trace holds, and must not look like a leak of that one's.
+        self._taken: dict[int, weakref.ref] = {}
         self._jaxpr: weakref.ref | None = None
 
     # --- recording
@@ -258,7 +261,8 @@ class StagingTrace(Trace):
         self.eqns = self.append = None
         self.invars, self._by_id, self._aliases = [], {}, []
         # Its tracers live on as variables; they must not keep the user's arrays alive.
-        self.captures = [c for c in self.captures if isinstance(c.value, Tracer)]
+        self._taken.update({id(c.var): weakref.ref(c.value) for c in self.captures if isinstance(c.value, Tracer)})
+        self.captures = []
 
     def origin(self, tracer) -> errors.Origin:
         """Found by a search: nothing is kept for it while tracing."""
@@ -280,9 +284,11 @@ class StagingTrace(Trace):
                 found.append(names[id(var)])
         text = f"{created.file}:{created.line} ({created.text})" if created else None
         if not found:
-            for capture in self.captures:
-                if id(capture.var) in needed and isinstance(capture.value, Tracer):
-                    outer = capture.value.owner.origin(capture.value)
+            captured = {id(c.var): c.value for c in self.captures if isinstance(c.value, Tracer)}
+            captured.update({number: value() for number, value in self._taken.items()})
+            for number, value in captured.items():
+                if number in needed and value is not None:
+                    outer = value.owner.origin(value)
                     return outer._replace(created=text or outer.created)
         return errors.Origin(self.debug.name, tuple(found), text)
 
