@@ -10,6 +10,8 @@ import numpy as np
 
 from calco.avals import tangent_aval, trees
 from calco.control.programs import dce_program, hoist, take
+from calco.control.references import spread
+from calco.control.remat_programs import shared_program
 from calco.core import Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.core.errors import ConcretizationTypeError
@@ -30,6 +32,7 @@ from calco.transforms.arguments import (
     normalise_argnums,
 )
 from calco.transforms.batching import batched_program
+from calco.transforms.discharge import pure_program
 from calco.transforms.forward import jvp_program
 from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
 
@@ -207,9 +210,14 @@ def _dce(used, **params):
     return used_inputs, {**params, "jaxpr": closed}
 
 
+def _discharge(values, refs, **params):
+    pure = pure_program(params["jaxpr"], refs)
+    return spread(_bind(pure.closed, values, params), pure.written)
+
+
 remat_p = Primitive("remat2", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
                     batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
-                    effects=lambda *, jaxpr, **params: jaxpr.effects)
+                    effects=lambda *, jaxpr, **params: jaxpr.effects, discharge=_discharge)
 
 
 # --- the function -----------------------------------------------------------------------------------
@@ -274,6 +282,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     def remat_fun(*args, **kwargs):
         call = _Call(fun, args, kwargs, numbers, names)
         closed, consts = hoist(call.staged())
+        closed = shared_program(closed)
         outs = remat_p.bind(*consts, *call.atoms(), jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
                             policy=policy)
         return trees.unflatten(call.out_tree, outs)
