@@ -8,6 +8,7 @@ from calco.avals import tangent_aval, trees
 from calco.control.custom_calls import (
     Flat,
     StagedFunction,
+    as_array,
     check_operands,
     label_of,
     lower_call,
@@ -77,7 +78,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
                             f"  {described(tree, types)}")
         moved, still = iter(free), iter(fixed)
         consts = [next(moved) if h else next(still) for h in hoisted]
-        return trees.unflatten(out_tree, replay(jaxpr, [], [*consts, *found]))
+        return trees.unflatten(out_tree, map(as_array, replay(jaxpr, [], [*consts, *found])))
 
     converted.__name__ = flat.__name__
     return converted, values
@@ -207,8 +208,8 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_ar
     transpose = StagedFunction(back, [*res_avals, *outs], back.__name__, fun_transpose)
     got = transpose.closed.out_avals
     if back.out_tree != lin_tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(got, lin_avals)):
-        raise TypeError(f"linear_call: fun_transpose {label_of(fun_transpose)} must return cotangents with the structure "
-                        f"and types of linear_args\n  {described(lin_tree, lin_avals)}\nbut returned\n"
+        raise TypeError(f"linear_call: fun_transpose {label_of(fun_transpose)} must return cotangents with the "
+                        f"structure and types of linear_args\n  {described(lin_tree, lin_avals)}\nbut returned\n"
                         f"  {described(back.out_tree, got)}")
     n, m = len(callee.consts), len(transpose.consts)
     results = linear_call_p.bind(

@@ -171,8 +171,8 @@ class VmapCall(CustomCall):
         if found:
             name, x = found[0]
             raise ValueError(f"custom_vmap {self.label}: the function or its rule uses `{name}` ({x.aval.short}) from "
-                             "outside its arguments, which is mapped over too, and the rule has no way to know. Pass it "
-                             "as an argument.")
+                             "outside its arguments, which is mapped over too, and the rule has no way to know. Pass "
+                             "it as an argument.")
         with interpreting(trace.parent):
             mapped = [d is not None for d in dims]
             rows = [x if d is None else with_batch_dim(x, d, trace.size) for x, d in zip(values, dims)]
@@ -258,7 +258,7 @@ custom_vmap_call_p = Primitive(
 
 # --- the functions ------------------------------------------------------------------------------------------
 
-class custom_vmap:  # noqa: N801 (JAX's name)
+class custom_vmap:
     """A function whose form under `vmap` is given by a rule.
 
     Everywhere else it is the function itself. It may be differentiated: forward mode keeps the rule (and

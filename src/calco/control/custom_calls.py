@@ -59,8 +59,8 @@ class Arguments:
         names = [p.name for p in parameters or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         numbers = _sequence(nondiff_argnums)
         if not all(isinstance(i, int) and not isinstance(i, bool) for i in numbers):
-            raise TypeError(f"{construct} of {label_of(function)}: nondiff_argnums must be an int or a sequence of ints, "
-                            f"got {nondiff_argnums!r}")
+            raise TypeError(f"{construct} of {label_of(function)}: nondiff_argnums must be an int or a sequence of "
+                            f"ints, got {nondiff_argnums!r}")
         count = len(names)
         starred = any(p.kind is p.VAR_POSITIONAL for p in parameters or ())
         found = set()
@@ -260,10 +260,9 @@ def _inside(name: str, x) -> list[tuple[str, object]]:
 
 def _filled(cell) -> bool:
     try:
-        cell.cell_contents
+        return cell.cell_contents is not cell
     except ValueError:
         return False
-    return True
 
 
 class CapturedTracerError(errors.UnexpectedTracerError):
@@ -347,7 +346,7 @@ def run_lifted(tracers: Sequence[Tracer], values: Sequence, function: Callable, 
     for c in consts:
         if isinstance(c, Tracer) and not c.owner.open:
             raise errors.UnexpectedTracerError(c)
-    return replay(staged.jaxpr, consts, args)
+    return [as_array(x) for x in replay(staged.jaxpr, consts, args)]
 
 
 # --- interpreting ---------------------------------------------------------------------------------------

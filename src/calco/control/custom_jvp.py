@@ -115,7 +115,8 @@ class JvpRule:
             given = [SymbolicZero(t.aval) if isinstance(t, Zero) else t for t in tangents]
         else:
             given = [instantiate(t) for t in tangents]
-        pair = self.function(*self.fixed, *[trees.unflatten(self.in_tree, map(as_array, xs)) for xs in (primals, given)])
+        args = [trees.unflatten(self.in_tree, map(as_array, xs)) for xs in (primals, given)]
+        pair = self.function(*self.fixed, *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{self._who} must produce a pair (primal_out, tangent_out), got "
                             f"{_what(pair)}. Return `f(*primals), tangent`.")
@@ -166,8 +167,8 @@ class JvpRule:
                 remedy = f". Convert it, e.g. with .astype('{want.dtype.name}')"
             raise TypeError(
                 f"{self._who} must produce primal and tangent outputs with equal shapes and dtypes, but for "
-                f"output{path or ''} the primal is {short(aval_of(primal))}, whose tangent is {short(want)}, and the rule "
-                f"gave a tangent {short(got)}{remedy}")
+                f"output{path or ''} the primal is {short(aval_of(primal))}, whose tangent is {short(want)}, and the "
+                f"rule gave a tangent {short(got)}{remedy}")
         return Zero(want) if isinstance(t, (SymbolicZero, Zero)) or want.dtype == dtypes.float0 else t
 
 
@@ -317,7 +318,7 @@ custom_jvp_call_p = Primitive(
 
 # --- the function ---------------------------------------------------------------------------------------
 
-class custom_jvp:  # noqa: N801 (JAX's name)
+class custom_jvp:
     """A function whose derivative is given by a rule.
 
     The rule is used by every derivative, forward and reverse (by transposing what the rule does to tangents),

@@ -155,7 +155,7 @@ custom_lin_p = Primitive(
 
 # --- the function ---------------------------------------------------------------------------------------
 
-class custom_vjp:  # noqa: N801 (JAX's name)
+class custom_vjp:
     """A function whose reverse-mode derivative is given by two rules.
 
     Parameters
@@ -259,8 +259,8 @@ class custom_vjp:  # noqa: N801 (JAX's name)
 def _traced_nondiff(label: str, place: int, leaf: Tracer) -> errors.UnexpectedTracerError:
     error = errors.UnexpectedTracerError.__new__(errors.UnexpectedTracerError)
     error.args = (f"custom_vjp {label}: argument {place} is in nondiff_argnums, and a traced value was passed "
-                  f"({leaf.aval.short}). The backward rule runs after the trace that it belongs to. Leave {place} out of "
-                  "nondiff_argnums, and return None for its cotangent.",)
+                  f"({leaf.aval.short}). The backward rule runs after the trace that it belongs to. Leave {place} out "
+                  "of nondiff_argnums, and return None for its cotangent.",)
     error.remedy = "leave it out of nondiff_argnums, and return None for its cotangent"
     return error
 

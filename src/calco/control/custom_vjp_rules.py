@@ -58,9 +58,9 @@ def custom_vjp_primal_tree_values(tree):
 
 
 def forward_mode_error(label: str) -> TypeError:
-    return TypeError(f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: custom_vjp {label} has a "
-                     "rule for reverse mode alone. Use reverse mode (grad, vjp, jacrev; jacrev of jacrev for a hessian), "
-                     "or give the function a custom_jvp rule, which serves both.")
+    return TypeError(f"can't apply forward-mode differentiation (jvp) to a custom_vjp function: custom_vjp {label} has "
+                     "a rule for reverse mode alone. Use reverse mode (grad, vjp, jacrev; jacrev of jacrev for a "
+                     "hessian), or give the function a custom_jvp rule, which serves both.")
 
 
 # --- the rules ------------------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ class Pullback:
                             f"({', '.join(names)}), got {got!r} of type {type(got).__name__}"
                             + (". For one argument, return `(cotangent,)`." if len(names) == 1 else "."))
         if len(got) != len(names):
-            raise TypeError(f"{self._who} must produce a tuple with one cotangent for each of the {len(names)} arguments "
-                            f"({', '.join(names)}), got {len(got)}. Return None for an argument whose cotangent is "
-                            "zero.")
+            raise TypeError(f"{self._who} must produce a tuple with one cotangent for each of the {len(names)} "
+                            f"arguments ({', '.join(names)}), got {len(got)}. Return None for an argument whose "
+                            "cotangent is zero.")
         places = trees.unflatten(in_tree, range(in_tree.num_leaves))
         found: list = [None] * in_tree.num_leaves
         for name, ct, want in zip(names, got, places):
@@ -200,8 +200,8 @@ class Pullback:
                 remedy = f" Convert it, e.g. with .astype('{want.dtype.name}')."
             elif got.size > want.size:
                 remedy = " A value that was broadcast in the function has the sum of the cotangents of its copies."
-            raise ValueError(f"{self._who} must produce cotangents with the shapes and dtypes of the arguments, but for "
-                             f"argument {name} of type {short(aval)} it gave {short(got)}.{remedy}")
+            raise ValueError(f"{self._who} must produce cotangents with the shapes and dtypes of the arguments, but "
+                             f"for argument {name} of type {short(aval)} it gave {short(got)}.{remedy}")
         return None if isinstance(ct, (SymbolicZero, Zero)) else ct
 
 

@@ -12,6 +12,7 @@ from calco.control import (
     while_loop,
     while_p,
 )
+from calco.control.solves import custom_linear_solve, custom_linear_solve_p, custom_root
 from calco.ops.arithmetic import *  # noqa: F403
 from calco.ops.bitwise import *  # noqa: F403
 from calco.ops.comparison import *  # noqa: F403
