@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 
@@ -22,7 +23,14 @@ class Options:
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
     check_leaks: str = "warn"
+    debug_nans: bool = False
+    debug_infs: bool = False
     reroll: str = "auto"
+
+    @property
+    def watches_values(self) -> bool:
+        """Whether results are looked at when they are there."""
+        return self.debug_nans or self.debug_infs
 
 
 _CHOICES = {
@@ -81,16 +89,26 @@ class _ThreadOptions(threading.local):
 
 _ThreadOptions.current = _from_environment()
 thread = _ThreadOptions()
+# Told of options that come into use (1), and that are used no more (-1), by the process or by a block of a thread.
+watchers: list[Callable[[Options, int], None]] = []
+
+
+def _tell(changed: Options, by: int) -> None:
+    for watcher in watchers:
+        watcher(changed, by)
 
 
 def set_default(name: str, value) -> None:
     """Set `name` for the whole process."""
     name = name.removeprefix("jax_")
     check_setting(name, value)
-    changed = _interned(replace(_ThreadOptions.current, **{name: value}))
-    _ThreadOptions.current = changed
+    _tell(_ThreadOptions.current, -1)
+    _ThreadOptions.current = _interned(replace(_ThreadOptions.current, **{name: value}))
+    _tell(_ThreadOptions.current, 1)
     if "current" in vars(thread):
+        _tell(thread.current, -1)
         thread.current = _interned(replace(thread.current, **{name: value}))
+        _tell(thread.current, 1)
 
 
 @contextmanager
@@ -98,12 +116,14 @@ def override(**settings):
     """Use other settings in this thread until the block ends."""
     for name, value in settings.items():
         check_setting(name, value)
-    before = thread.current
+    before, followed = thread.current, "current" not in vars(thread)
     thread.current = _interned(replace(before, **settings))
+    _tell(thread.current, 1)
     try:
         yield thread.current
     finally:
-        if before is _ThreadOptions.current:
+        _tell(thread.current, -1)
+        if followed:
             del thread.current  # follow the process-wide default again
         else:
             thread.current = before

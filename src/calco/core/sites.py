@@ -122,9 +122,14 @@ def positions_of(code: CodeType) -> list[tuple]:
     return found[1]
 
 
+# Set in the place (code, lasti) of an equation that a backward pass made: the rest of it is the forward line's.
+BACKWARD = 1 << 40
+
+
 def span_at(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
     """First line, column, last line and last column of instruction `lasti`; what is not known is the function's."""
     table = positions_of(code)
+    lasti &= ~BACKWARD
     start, stop, left, right = table[lasti // 2] if 0 <= lasti < 2 * len(table) else (None,) * 4
     line = start or code.co_firstlineno
     return line, left or 0, stop or line, right or 0

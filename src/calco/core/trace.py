@@ -21,6 +21,7 @@ class Trace:
     """
     __slots__ = ("parent", "open", "__weakref__")
     eager = False  # whether it runs operations at once
+    quick = False  # whether operations on arrays may go by it, straight to what is compiled
     linearizes = False  # whether it records the tangent part alone (see `transforms.reverse`)
 
     def __init__(self, parent: Trace | None = None):
@@ -115,8 +116,12 @@ class Tracer(Array):
 
 
 class _State(threading.local):
-    """The interpreter that is current in this thread; outside every transformation, the eager one."""
+    """The interpreter that is current in this thread; outside every transformation, the eager one.
+
+    `where` is the place (code, lasti) that an operation is said to come from instead of the line that is running.
+    """
     trace: Trace = Trace()
+    where: tuple | None = None
 
 
 state = _State()

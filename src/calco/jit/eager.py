@@ -6,14 +6,16 @@ import weakref
 
 import numpy as np
 
-from calco.core import Trace, Tracer, errors, set_eager_trace
+from calco.avals import options
+from calco.core import Trace, Tracer, errors, set_eager_trace, state
 from calco.engine import DeviceArray, Executable, put
 from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import LoweredModule, lower_module
+from calco.jit.special_values import Finder
 from calco.ops.references import REFERENCE_PRIMITIVES, on_cells
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
-from calco.tracing import scalar, unmasked
+from calco.tracing import scalar, unmasked, user_frame
 from calco.transforms.discharge import is_reference, stateful
 
 
@@ -58,19 +60,59 @@ def operand(x) -> DeviceArray:
 
 
 class EagerTrace(Trace):
-    """Runs one operation now. There is no second implementation: it is the compiled one."""
-    __slots__ = ("_compiled", "_by_program", "_by_text", "_lock")
+    """Runs one operation now. There is no second implementation: it is the compiled one.
+
+    Attributes
+    ----------
+    process, apply : callable
+        `compute` and `compute_program`; while a thread asks for results to be looked at, `watch` and `watch_program`.
+    """
+    __slots__ = ("quick", "process", "apply", "_watching", "_compiled", "_by_program", "_by_text", "_lock")
 
     eager = True
 
     def __init__(self):
         super().__init__(None)
+        self._watching = 0  # options in use, of all threads, that ask for it
+        self._set_quick(True)
         self._compiled: dict[tuple, Executable] = {}
         self._by_program: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._by_text: dict[str, Executable | bytes] = {}
         self._lock = threading.Lock()
 
-    def process(self, primitive, args, params):
+    def _set_quick(self, quick: bool) -> None:
+        self.quick = quick
+        self.process = self.compute if quick else self.watch
+        self.apply = self.compute_program if quick else self.watch_program
+
+    def watch(self, primitive, args, params):
+        """`compute`, and an error if a result has a value that the settings do not allow."""
+        outs = self.compute(primitive, args, params)
+        if options.thread.current.watches_values:
+            finder, found = Finder(options.thread.current, self), outs if primitive.multiple_results else [outs]
+            if finder.any_in(found):
+                ins = [x if is_reference(x) else operand(x) for x in args]
+                finder.blame_equation(Eqn(primitive, [Var(aval_of(x)) for x in ins], [Var(aval_of(x)) for x in found],
+                                          params, *(state.where or _user_place())), ins, found)
+        return outs
+
+    def watch_program(self, program, args):
+        outs = self.compute_program(program, args)
+        if options.thread.current.watches_values:
+            finder = Finder(options.thread.current, self)
+            if finder.any_in(outs):
+                finder.blame_program(program, list(map(operand, args)), outs, state.where or _user_place())
+        return outs
+
+    def count(self, changed, by: int) -> None:
+        """Options came into use or went out of it."""
+        if changed.watches_values:
+            with self._lock:
+                self._watching += by
+                self._set_quick(not self._watching)
+
+    def compute(self, primitive, args, params):
+        """The result of an operation."""
         if primitive.types is None and (found := _on_references(primitive, args, params)) is not None:
             return found
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in args]
@@ -86,7 +128,7 @@ class EagerTrace(Trace):
         outs = executable(arrays)
         return outs if primitive.multiple_results else outs[0]
 
-    def apply(self, program, args):
+    def compute_program(self, program, args):
         """Run a recorded program as one executable."""
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in (*program.consts, *args)]
         executable = program.executable
@@ -159,6 +201,11 @@ class EagerTrace(Trace):
             _numbers.clear()
 
 
+def _user_place() -> tuple:
+    frame = user_frame(2)
+    return frame.f_code, frame.f_lasti
+
+
 def _on_references(primitive, args, params):
     """The result of an operation on references, or of one whose sub-programs use some; None for any other."""
     if primitive in REFERENCE_PRIMITIVES:
@@ -173,3 +220,5 @@ def _lowered(primitive, avals, outs, params) -> LoweredModule:
 
 eager = EagerTrace()
 set_eager_trace(eager)
+options.watchers.append(eager.count)
+eager.count(options.thread.current, 1)

@@ -207,11 +207,12 @@ class Lowered:
         """
         check_options("compile", compiler_options)
         options = compiler_options if compiler_options is not None else self.traced.compiler_options
+        kind = Compiled.watched if self.traced.record.options.watches_values else Compiled
         if options:
-            return Compiled(self, options)
+            return kind(self, options)
         with self._lock:
             if self._compiled is None:
-                self._compiled = Compiled(self, None)
+                self._compiled = kind(self, None)
             return self._compiled
 
     def cost_analysis(self) -> dict:
@@ -230,7 +231,10 @@ class Compiled:
     Attributes
     ----------
     executable : Executable
+    watched : type
+        The class for programs whose results are looked at.
     """
+    watched: type
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
                  "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from calco.core import Array
 from calco.core.references import Reference
-from calco.core.sites import positions_of
+from calco.core.sites import BACKWARD, positions_of
 
 _LIMIT, _DEPTH = 20000, 6
 _SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}
@@ -143,6 +143,7 @@ def expression_at(code, lasti: int, operand: int) -> str | None:
     """The source text of an operand of the operation at an instruction, if its file can be read."""
     if code is None or lasti < 0:
         return None
+    lasti &= ~BACKWARD
     table = positions_of(code)
     span = table[lasti // 2] if lasti < 2 * len(table) else None
     if span is None or None in span:

@@ -32,8 +32,8 @@ def keep_selected(selected) -> None:
 
 
 @contextmanager
-def places():
-    """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from."""
+def places(mark: int = 0):
+    """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from, with `mark` set."""
     recording = []  # one that records tangents lets the one below record the rest
     trace = state.trace
     while trace is not None:
@@ -41,11 +41,13 @@ def places():
             recording.append((trace, trace.where))
             if not trace.linearizes:
                 break
+        elif trace.eager and not trace.quick:  # it has to say where what it looks at came from
+            recording.append((state, state.where))
         trace = trace.parent
 
     def set_place(eqn) -> None:
         for trace, before in recording:
-            trace.where = before if eqn.code is None else (eqn.code, eqn.lasti)
+            trace.where = before if eqn.code is None else (eqn.code, eqn.lasti | mark)
 
     try:
         yield set_place

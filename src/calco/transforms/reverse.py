@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from calco.avals import ShapedArray, dtypes, tangent_aval
 from calco.core import Tracer, Zero, errors, state
+from calco.core.sites import BACKWARD
 from calco.engine import DeviceArray
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from calco.ops.structure import aval_of, instantiate
@@ -188,8 +189,8 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
             known[id(var)] = x
     pending: dict[int, object] = {}
 
-    with places() as set_place:
-        linear_eqns = jaxpr.eqns if derivative else _evaluate_known(jaxpr, known, set_place)
+    linear_eqns = jaxpr.eqns if derivative else _evaluate_known(jaxpr, known)
+    with places(BACKWARD) as set_place:
         for var, ct in zip(jaxpr.outvars, cotangents, strict=True):
             accumulate(pending, var, ct)
         for eqn in reversed(linear_eqns):
@@ -199,18 +200,19 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
             for v, is_linear in zip(jaxpr.invars, linear_inputs)]
 
 
-def _evaluate_known(jaxpr: Jaxpr, known: dict, set_place) -> list:
+def _evaluate_known(jaxpr: Jaxpr, known: dict) -> list:
     """Run the equations that depend on no linear input; return the others."""
     linear_eqns = []
-    for eqn in jaxpr.eqns:
-        if all(v.__class__ is Literal or id(v) in known for v in eqn.invars):
-            set_place(eqn)
-            values = [v if v.__class__ is Literal else known[id(v)] for v in eqn.invars]
-            outs = interpret(eqn, values)
-            for var, value in zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]):
-                known[id(var)] = value
-        else:
-            linear_eqns.append(eqn)
+    with places() as set_place:
+        for eqn in jaxpr.eqns:
+            if all(v.__class__ is Literal or id(v) in known for v in eqn.invars):
+                set_place(eqn)
+                values = [v if v.__class__ is Literal else known[id(v)] for v in eqn.invars]
+                outs = interpret(eqn, values)
+                for var, value in zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]):
+                    known[id(var)] = value
+            else:
+                linear_eqns.append(eqn)
     return linear_eqns
 
 
