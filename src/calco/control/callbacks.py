@@ -77,7 +77,8 @@ def callback_primitive(name: str, *, results: Callable, call: Callable, effects:
                     params["masked"], params["mapped"], needs_token(effects(**params)))
 
     def lower(block, outs, *values, **params):
-        made = task([x.aval for x in values], params, lambda: block.module.line_of(block.location))
+        module, location = block.module, block.location
+        made = task([x.aval for x in values], params, lambda: module.line_of(location))
         return lower_task(block, made, values, outs, effects(**params))
 
     def evaluate(arrays, params):
@@ -121,7 +122,7 @@ def sort_leaves(construct: str, leaves: Sequence, in_tree, static: bool) -> tupl
         elif static:
             kept.append((i, x))
         else:
-            path = trees.path_strings(in_tree)[i].removeprefix("[0]").removeprefix("[1]")
+            path = trees.path_strings(in_tree)[i][len("[0]"):]
             raise TypeError(f"{construct}: argument {path} must be an array or a number, got {x!r} of type "
                             f"{type(x).__name__}; bind other values with functools.partial or a lambda")
     return operands, tuple(kept)
