@@ -103,7 +103,8 @@ def flatten_carry(construct: str, argument: str, tree) -> tuple[list, object, li
         try:
             avals.append(x.aval if isinstance(x, Array) else check_array(construct, f"{argument}{path}", x))
         except TypeError as error:
-            raise TypeError(f"{error}; a carry is made of arrays and numbers: pass anything else through a closure") from None
+            raise TypeError(f"{error}; a carry is made of arrays and numbers: pass anything else through a "
+                            "closure") from None
     return list(map(as_atom, leaves)), treedef, avals
 
 
@@ -212,10 +213,11 @@ def check_types(construct: str, function: Callable, paths: Sequence[str], given,
             path = path.removeprefix(f"[{part}]")
             lines.append(f"  carry{path} went in as {a.short} and came back as {b.short}")
             if a.shape == b.shape:
-                casts.append(f"return the new carry{path} with .astype('{a.dtype.name}'), or start it as {b.dtype.name}")
+                casts.append(f"return the new carry{path} with .astype('{a.dtype.name}'), or start it as "
+                             f"{b.dtype.name}")
             else:
-                casts.append(f"carry{path} must keep its shape {a.shape}: start it with the shape {b.shape}, or update a "
-                             "part of it with .at[...].set")
+                casts.append(f"carry{path} must keep its shape {a.shape}: start it with the shape {b.shape}, or update "
+                             "a part of it with .at[...].set")
     raise TypeError(f"{construct}: the carry must keep its types, but in {label(function)}\n" + "\n".join(lines)
                     + f"\nInstead: {casts[0]}.")
 

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from calco.avals import dtypes, options, python_aval, shaped, trees
+from calco.avals import dtypes, options, shaped, trees
 from calco.control.carries import (
     Body,
     as_atom,
@@ -21,6 +22,8 @@ from calco.control.carries import (
     with_outputs,
 )
 from calco.control.loop_programs import Loop
+from calco.control.programs import take
+from calco.control.remembered import remembered
 from calco.control.scan import bind_scan
 from calco.control.while_loop import bind_while
 from calco.core import Array, Tracer, state
@@ -88,10 +91,48 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val):
     return _while(loop_place("lax.while_loop"), cond_fun, body_fun, init_val)
 
 
+class _WhilePrograms(NamedTuple):
+    """A while loop, traced. What the body passes on unchanged is a constant of the loop.
+
+    Attributes
+    ----------
+    cond, body : ClosedJaxpr
+    cond_consts, body_consts : list
+        What they captured, their leading inputs.
+    wanted : list of ShapedArray
+        The types of the carry.
+    passed : list of bool
+        Which parts of the carry are passed on; their values follow the constants where a program reads them.
+    of_cond, of_body : list of bool
+        By which program they are read.
+    """
+    cond: ClosedJaxpr
+    cond_consts: list
+    body: ClosedJaxpr
+    body_consts: list
+    wanted: list
+    passed: list
+    of_cond: list
+    of_body: list
+
+
 def _while(place: str, cond_fun: Callable, body_fun: Callable, init_val, bound: str = ""):
     construct = place.partition(" at ")[0]
     leaves, tree, avals = flatten_carry(construct, "init_val", init_val)
     in_tree = trees.structure((init_val,))
+    functions = [getattr(f, "stands_for", (f,))[0] for f in (cond_fun, body_fun)]
+    loop = remembered(functions, (place, bound, in_tree, *avals), lambda: _trace_while(
+        place, cond_fun, body_fun, in_tree, avals, bound))
+    init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
+    rest = iter(bind_while(loop.cond, [*loop.cond_consts, *take(init, loop.of_cond)],
+                           loop.body, [*loop.body_consts, *take(init, loop.of_body)],
+                           [x for x, on in zip(init, loop.passed) if not on]))
+    return trees.unflatten(tree, [_as_array(x) if on else next(rest) for x, on in zip(init, loop.passed)])
+
+
+def _trace_while(place: str, cond_fun: Callable, body_fun: Callable, in_tree, avals, bound: str) -> _WhilePrograms:
+    construct = place.partition(" at ")[0]
+    tree = in_tree.child(0)
     paths = trees.path_strings(tree)
 
     def trace(avals):
@@ -108,38 +149,31 @@ def _while(place: str, cond_fun: Callable, body_fun: Callable, init_val, bound: 
         raise TypeError(f"{construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned {given}"
                         + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
-    init = [converted(x, a) for x, a in zip(leaves, wanted)]
     cond_program, cond_consts = _closed(cond.staged)
     named = cond_program.jaxpr.debug._replace(name=f"{place}; {bound}" if bound else place)
     cond_program = ClosedJaxpr(cond_program.jaxpr.replace(debug=named))
     body_program, body_consts = _closed(with_outputs(body.staged, wanted))
-    return trees.unflatten(tree, _forwarding_while(cond_program, cond_consts, body_program, body_consts, init))
+    outs = body_program.jaxpr.outvars
+    passed = [a is b for a, b in zip(body_program.jaxpr.invars[len(body_consts):], outs)]
+    cond_program, of_cond = _with_fixed(cond_program, len(cond_consts), passed, cond_program.jaxpr.outvars)
+    body_program, of_body = _with_fixed(body_program, len(body_consts), passed,
+                                        [v for v, on in zip(outs, passed) if not on])
+    return _WhilePrograms(cond_program, cond_consts, body_program, body_consts, wanted, passed, of_cond, of_body)
 
 
-def _forwarding_while(cond: ClosedJaxpr, cond_consts: list, body: ClosedJaxpr, body_consts: list, init: list) -> list:
-    """Bind a loop; what the body passes on unchanged is a constant of it."""
-    n = len(body_consts)
-    ins, outs = body.jaxpr.invars[n:], body.jaxpr.outvars
-    passed = [a is b for a, b in zip(ins, outs)]
+def _with_fixed(program: ClosedJaxpr, n_consts: int, passed: Sequence[bool], outvars: list
+                ) -> tuple[ClosedJaxpr, list[bool]]:
+    """`program` with those parts of its carry that are passed on, and that it reads, among its constants."""
     if not any(passed):
-        return bind_while(cond, cond_consts, body, body_consts, init)
-    m = len(cond_consts)
-
-    def moved(program: ClosedJaxpr, count: int, outvars) -> tuple[ClosedJaxpr, list[bool]]:
-        jaxpr = program.jaxpr
-        read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in outvars}
-        carry = jaxpr.invars[count:]
-        fixed = [on and id(v) in read for v, on in zip(carry, passed)]
-        invars = [*jaxpr.invars[:count], *[v for v, on in zip(carry, fixed) if on],
-                  *[v for v, on in zip(carry, passed) if not on]]
-        return ClosedJaxpr(jaxpr.replace(invars=invars, outvars=outvars)), fixed
-
-    cond, of_cond = moved(cond, m, cond.jaxpr.outvars)
-    body, of_body = moved(body, n, [v for v, on in zip(outs, passed) if not on])
-    rest = iter(bind_while(cond, [*cond_consts, *[x for x, on in zip(init, of_cond) if on]],
-                           body, [*body_consts, *[x for x, on in zip(init, of_body) if on]],
-                           [x for x, on in zip(init, passed) if not on]))
-    return [_as_array(x) if on else next(rest) for x, on in zip(init, passed)]
+        return program, list(passed)
+    jaxpr = program.jaxpr
+    read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in outvars}
+    n = n_consts + len(passed)
+    carry = jaxpr.invars[n_consts:n]
+    fixed = [on and id(v) in read for v, on in zip(carry, passed)]
+    invars = [*jaxpr.invars[:n_consts], *take(carry, fixed), *[v for v, on in zip(carry, passed) if not on],
+              *jaxpr.invars[n:]]
+    return ClosedJaxpr(jaxpr.replace(invars=invars, outvars=outvars)), fixed
 
 
 def _as_array(x):
@@ -205,14 +239,36 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     return _scan(loop_place("lax.scan"), "f", f, init, xs, rows, how)
 
 
+class _ScanProgram(NamedTuple):
+    """A scan's body, traced. What it passes on unchanged is a constant of the loop, as in `_WhilePrograms`."""
+    body: ClosedJaxpr
+    consts: list
+    wanted: list
+    passed: list
+    fixed: list
+    out_tree: object
+
+
 def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
     """A scan whose arguments have been checked; messages speak of the construct at `place`, and its function `role`."""
     construct = place.partition(" at ")[0]
-    leaves, tree, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
+    leaves, _, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
     row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
     in_tree = trees.structure((init, xs))
+    loop = remembered([getattr(f, "stands_for", (f,))[0]], (place, in_tree, *avals, *row_avals),
+                      lambda: _trace_scan(place, role, f, in_tree, avals, row_avals))
+    init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
+    final, ys = bind_scan(loop.body, [*loop.consts, *take(init, loop.fixed)],
+                          [x for x, on in zip(init, loop.passed) if not on], rows, how)
+    rest = iter(final)
+    last = [_as_array(x) if on else next(rest) for x, on in zip(init, loop.passed)]
+    return trees.unflatten(loop.out_tree, [*last, *ys])
+
+
+def _trace_scan(place: str, role: str, f: Callable, in_tree, avals, row_avals) -> _ScanProgram:
+    construct = place.partition(" at ")[0]
+    tree, n = in_tree.child(0), len(avals)
     paths = trees.path_strings(tree)
-    n = len(leaves)
 
     def trace(avals):
         body = Body(construct, role, f, in_tree, [*avals, *row_avals])
@@ -226,30 +282,11 @@ def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
     body, wanted = settle(avals, trace, lambda a, b: check_types(place, f, paths, a, b))
     keep_record(body)
     program, consts = _closed(with_outputs(body.staged, wanted))
-    init = [converted(x, a) for x, a in zip(leaves, wanted)]
-    outs = _forwarding_scan(program, consts, init, rows, how)
-    return trees.unflatten(body.out_tree, outs)
-
-
-def _forwarding_scan(program: ClosedJaxpr, consts: list, init: list, rows: list, how: Loop) -> list:
-    """Bind a loop; what the body passes on unchanged is a constant of it."""
-    jaxpr = program.jaxpr
-    n, m = len(consts), len(init)
-    carry = jaxpr.invars[n:n + m]
-    passed = [a is b for a, b in zip(carry, jaxpr.outvars)]
-    if not any(passed):
-        final, ys = bind_scan(program, consts, init, rows, how)
-        return [*final, *ys]
-    read = {id(v) for eqn in jaxpr.eqns for v in eqn.invars} | {id(v) for v in jaxpr.outvars[m:]}
-    fixed = [on and id(v) in read for v, on in zip(carry, passed)]
-    invars = [*jaxpr.invars[:n], *[v for v, on in zip(carry, fixed) if on],
-              *[v for v, on in zip(carry, passed) if not on], *jaxpr.invars[n + m:]]
-    outvars = [*[v for v, on in zip(jaxpr.outvars, passed) if not on], *jaxpr.outvars[m:]]
-    final, ys = bind_scan(ClosedJaxpr(jaxpr.replace(invars=invars, outvars=outvars)),
-                          [*consts, *[x for x, on in zip(init, fixed) if on]],
-                          [x for x, on in zip(init, passed) if not on], rows, how)
-    rest = iter(final)
-    return [*[_as_array(x) if on else next(rest) for x, on in zip(init, passed)], *ys]
+    outs = program.jaxpr.outvars
+    passed = [a is b for a, b in zip(program.jaxpr.invars[len(consts):len(consts) + n], outs)]
+    program, fixed = _with_fixed(program, len(consts), passed,
+                                 [*[v for v, on in zip(outs, passed) if not on], *outs[n:]])
+    return _ScanProgram(program, consts, wanted, passed, fixed, body.out_tree)
 
 
 def _row_array(path: str, x):

@@ -255,7 +255,7 @@ def _transpose(cotangents, *args, jaxpr, num_carry, num_consts, **how):
 
 
 def _transposed_body(jaxpr: ClosedJaxpr, linear_consts, linear_xs, nonzero) -> tuple[ClosedJaxpr, list]:
-    """One iteration backward: adds to the cotangents of constants, and pulls those of the carry and the results back."""
+    """One iteration backward: adds to the cotangents of constants; pulls those of the carry and the results back."""
     n_carry = len(jaxpr.in_avals) - len(linear_consts) - len(linear_xs)
     linear = [*linear_consts, *[True] * n_carry, *linear_xs]
     closed, own = hoist(transposed_program(jaxpr, linear, [*[True] * n_carry, *nonzero], True).closed)

@@ -134,7 +134,8 @@ def _batch(size, args, dims, *, body_jaxpr, body_nconsts, cond_jaxpr, cond_ncons
         return [0 if on else None for on in flags]
 
     def of_outputs(flags):
-        return [d is not None for d in batched_program(body_jaxpr, size, [*body_dims, *dims_of(flags[body_nconsts:])]).out_dims]
+        program = batched_program(body_jaxpr, size, [*body_dims, *dims_of(flags[body_nconsts:])])
+        return [d is not None for d in program.out_dims]
 
     flags = [d is not None for d in (*body_dims, *init_dims)]
     mapped = settled(flags, body_nconsts, n, of_outputs)[1]
@@ -190,10 +191,10 @@ def _refuse_effects(cond: ClosedJaxpr, body: ClosedJaxpr) -> None:
     lines = [f"{eqn.primitive.name} at {place_of(eqn.code, eqn.lasti)}" for program in (cond, body)
              for eqn in program.jaxpr.eqns if has_effects(eqn) and eqn.primitive.effects(**eqn.params) != {CHECK}]
     if lines:
-        raise ValueError(f"vmap of {cond.jaxpr.debug.name.partition('; ')[0]}: the number of iterations differs between "
-                         "the elements, which then run together until the last is done, so what an iteration does to "
-                         f"the world ({', '.join(lines)}) would happen for elements that have ended. Take it out of the "
-                         "loop, or map over the elements with lax.map.")
+        raise ValueError(f"vmap of {cond.jaxpr.debug.name.partition('; ')[0]}: the number of iterations differs "
+                         "between the elements, which then run together until the last is done, so what an iteration "
+                         f"does to the world ({', '.join(lines)}) would happen for elements that have ended. Take it "
+                         "out of the loop, or map over the elements with lax.map.")
 
 
 def _oracle(*args, body_jaxpr, body_nconsts, cond_jaxpr, cond_nconsts):

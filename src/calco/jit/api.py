@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 from calco.avals import ShapedArray, options, trees
+from calco.control.remembered import clear_remembered
 from calco.engine import clear_scalars
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
@@ -141,6 +142,7 @@ def clear_caches() -> None:
     """
     clear_all()
     clear_plans()
+    clear_remembered()
     clear_ready()
     clear_rules()
     clear_reference_programs()
