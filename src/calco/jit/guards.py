@@ -47,15 +47,17 @@ class Live(NamedTuple):
 def live_parts(functions, codes) -> Live:
     """The parts of these callbacks; `codes` ran while tracing."""
     ran = {id(code) for code in codes}
-    found, objects = set(), set()
+    found, bound = set(), []
     for f in functions:
         while isinstance(f, (functools.partial, types.MethodType)):
             if isinstance(f, functools.partial):
-                objects.update([id(v) for v in (*f.args, *f.keywords.values()) if kind_of(type(v)) in MUTABLE])
+                bound += [*f.args, *f.keywords.values()]
             f = f.func if isinstance(f, functools.partial) else f.__func__
-        if isinstance(f, types.FunctionType) and id(f.__code__) not in ran:
-            found.add(id(f.__code__))
-    return Live(frozenset(found), frozenset(objects))
+        if isinstance(f, types.FunctionType):
+            bound += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+            if id(f.__code__) not in ran:
+                found.add(id(f.__code__))
+    return Live(frozenset(found), frozenset([id(v) for v in bound if kind_of(type(v)) in MUTABLE]))
 
 
 class Walk:
