@@ -205,6 +205,17 @@ def test_a_program_with_mutable_references_says_that_it_is_not_run_again():
     assert "mutable references" in str(error)
 
 
+def test_mutable_references_are_no_arrays_to_look_at():
+    with calco.debug_nans(True):
+        r = calco.new_ref(jnp.float32(2.0))
+        r[...] = r[...] + 1
+        lax.scan(lambda c, x: (c, r.__setitem__(..., r[...] + x)), 0, jnp.arange(3.0))
+        assert float(r[...]) == 6
+        with pytest.raises(FloatingPointError, match="result of log"):
+            r[...] = jnp.log(-r[...])
+        assert float(r[...]) == 6
+
+
 # --- infinities ------------------------------------------------------------------------------------
 
 def test_infinities():

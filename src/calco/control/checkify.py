@@ -18,6 +18,7 @@ from calco.control.while_loop import bind_while, while_p
 from calco.core.effects import CHECK
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
 from calco.ir.evaluate import literal_value
+from calco.ir.rewrite import map_subjaxprs
 from calco.ops.bitwise import bitwise_and
 from calco.ops.comparison import eq, ne
 from calco.ops.conversion import stop_gradient
@@ -25,7 +26,7 @@ from calco.ops.reductions import argmax
 from calco.ops.selection import select_n
 from calco.ops.slicing import dynamic_index_in_dim
 from calco.ops.structure import aval_of, literal_like, reshape, zeros
-from calco.tracing import enclosing, interpret, places, replay, stage
+from calco.tracing import enclosing, interpret, place_of, places, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, check_callable, function_name
@@ -187,6 +188,7 @@ class _Checkify:
                 outs = rule(self, eqn, values, leaves)
                 return outs[:len(self.avals)], outs[len(self.avals):]
         if any(CHECK in p.effects for p in programs):
+            self._refuse_lost(eqn)
             eqn = without_checks(eqn)
         for failure in failures_before(eqn, values, self.categories):
             leaves = self._added(leaves, failure)
@@ -195,6 +197,14 @@ class _Checkify:
         for failure in failures_after(eqn, outs, self.categories):
             leaves = self._added(leaves, failure)
         return leaves, outs
+
+    def _refuse_lost(self, eqn) -> None:
+        """Raise if an operation that is not gone into has a check that is asked for."""
+        lost = checks_in(eqn, self.categories)
+        if lost:
+            raise NotImplementedError(f"checkify does not go into {eqn.primitive.name} at "
+                                      f"{place_of(eqn.code, eqn.lasti)}: the check at {lost[0].place} "
+                                      f"({lost[0].place.text}) would be lost")
 
     def _added(self, leaves: list, failure: Failure) -> list:
         check = failure.check
@@ -284,14 +294,21 @@ def without_checks(eqn):
         return kept(closed, "without checks", lambda: ClosedJaxpr(closed.jaxpr.replace(
             eqns=[without_checks(e) for e in closed.eqns if e.primitive is not check_p]), closed.consts))
 
-    params = {}
-    for name, value in eqn.params.items():
-        if isinstance(value, ClosedJaxpr):
-            value = bare(value)
-        elif isinstance(value, tuple):
-            value = tuple([bare(v) if isinstance(v, ClosedJaxpr) else v for v in value])
-        params[name] = value
-    return eqn.replace(params=params)
+    params = map_subjaxprs(eqn.params, bare)
+    return eqn if params is eqn.params else eqn.replace(params=params)
+
+
+def checks_in(eqn, categories) -> list[Check]:
+    """The checks of these categories in the programs of an equation."""
+    found = []
+    for program in subjaxprs(eqn.params):
+        for inner in program.eqns:
+            if inner.primitive is check_p:
+                facts = inner.params["facts"]
+                found += [facts.checks[n] for n in facts.of(categories)]
+            else:
+                found += checks_in(inner, categories)
+    return found
 
 
 # --- operations that hold programs -----------------------------------------------------------------

@@ -20,6 +20,7 @@ from calco.ops.bitwise import bitwise_or
 from calco.ops.comparison import eq, gt, lt, ne
 from calco.ops.gather import Windows, gather_p, scatter_add_p, scatter_sub_p
 from calco.ops.reductions import argmax, reduce_or
+from calco.ops.references import REFERENCE_PRIMITIVES
 from calco.ops.scatter import scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 from calco.ops.slicing import dynamic_index_in_dim, dynamic_slice_p, dynamic_update_slice_p, slice_in_dim
 from calco.ops.structure import aval_of, convert_element_type, literal_like, reshape
@@ -53,7 +54,7 @@ def any_of(failed: list):
 
 def nan_failure(eqn, outs: list) -> Failure | None:
     """Whether a result has a NaN."""
-    if eqn.primitive.name in _MOVES:
+    if eqn.primitive.name in _MOVES or eqn.primitive in REFERENCE_PRIMITIVES:
         return None
     inexact = [x for x in outs if dtypes.kind(aval_of(x).dtype) in "fc" and aval_of(x).size]
     if not inexact:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import dtypes
+from calco.avals.references import RefAval
 from calco.control import cond_p, jit_p, scan_p, while_p
 from calco.control.select_branches import select_branches_p
 from calco.core import effects
@@ -190,8 +191,9 @@ class _Named:
 
 def _has(x, test) -> bool:
     aval = aval_of(x)
-    dtype = getattr(aval, "dtype", None)
-    return dtype is not None and dtypes.kind(dtype) in "fc" and bool(np.any(test(_array(x))))
+    if aval.__class__ is RefAval:  # what is in it went by before
+        return False
+    return dtypes.kind(aval.dtype) in "fc" and bool(np.any(test(_array(x))))
 
 
 def _array(x) -> np.ndarray:
