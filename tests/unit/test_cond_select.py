@@ -10,7 +10,7 @@ from calco import grad, hessian, jacfwd, jacrev, jaxprs, jit, jvp, lax, lineariz
 from calco.avals import dtypes
 from calco.control.select_branches import select_branches_p
 from calco.core import state
-from calco.ir import check_jaxpr
+from calco.ir import check_jaxpr, subjaxprs
 from calco.ir.evaluate import evaluate_reference
 
 XS = np.array([0.0, 1.0, 4.0, -2.0], np.float32)
@@ -28,7 +28,9 @@ def close(ours, expected, tolerance=1e-5):
 
 
 def names(program) -> set:
-    return set(jaxprs.summary(program))
+    """The primitives of a program and of those inside."""
+    inner = [names(sub) for eqn in program.eqns for sub in subjaxprs(eqn.params)]
+    return {eqn.primitive.name for eqn in program.eqns}.union(*inner)
 
 
 BRANCHES = {
