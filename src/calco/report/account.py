@@ -24,6 +24,7 @@ from calco.jit.stale import describe
 from calco.report.account_json import account_dict
 from calco.report.account_text import account_text, value_text
 from calco.report.page import fragment, page
+from calco.reroll import Outcome, reroll
 from calco.tracing import Place, SelectedBranch
 from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
@@ -179,6 +180,15 @@ class Account:
     def settled(self) -> tuple[SettledBranch, ...]:
         """Conditionals of which one branch is always taken, because the predicate was known while tracing."""
         return self.record.settled
+
+    @functools.cached_property
+    def rerolled(self) -> Outcome:
+        """What repeats and is compiled once, and what nearly repeats."""
+        if "lower" in self.record.seconds:
+            return Outcome(self.record.rerolled, self.record.near_misses)
+        if self.traced is None or self.error is not None or not self.traced.cacheable:
+            return Outcome()
+        return reroll(dce(self.jaxpr, keep_inputs=True)[0], self.traced.reroll)[1]
 
     @property
     def arrays(self) -> tuple[Read, ...]:

@@ -35,6 +35,10 @@ def account_dict(account) -> dict:
         "settled": [{**s._asdict(), "place": place_dict(s.place)} for s in account.settled],
         "selected": [{"primitive": s.primitive, "branches": s.branches, "predicates": s.size,
                       "place": place_dict(s.place)} for s in account.selected],
+        "rerolled": [{**r._asdict(), "first": place_dict(r.first), "last": place_dict(r.last), "lines": r.lines}
+                     for r in account.rerolled.rerolled],
+        "near_misses": [{**n._asdict(), "first": place_dict(n.first), "last": place_dict(n.last), "lines": n.lines}
+                        for n in account.rerolled.near],
         "unused": list(account.unused),
         "equations": [{"primitive": primitive, "place": place_dict(place)} for primitive, place in account.equations],
         "jaxpr": str(account.jaxpr),

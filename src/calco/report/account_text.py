@@ -11,6 +11,7 @@ from calco.jit.records import StaleCapture
 from calco.report.styled import Span, Styled
 from calco.report.tables import count_text, folded, size_text, time_text
 from calco.report.traces import type_text
+from calco.reroll import Rerolled
 from calco.tracing import Place
 from calco.tracing.facts import Decision, Listing, Read
 
@@ -38,7 +39,7 @@ def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, sou
     if source:
         (_listings if account.listings else _source_lines)(text, account)
     _program(text, account, jaxpr_lines)
-    for section in (_retraces, _stale, _times, _unseen, _error):
+    for section in (_repeated, _retraces, _stale, _times, _unseen, _error):
         section(text, account)
     while text.lines and not text.lines[-1]:
         text.lines.pop()
@@ -198,6 +199,28 @@ def _selected(text: Styled, account) -> None:
         text.table([(Span(f"{s.primitive} of {s.branches} branches, {s.size} predicates"),
                      Span(place_text(s.place), "place")) for s in account.selected], limit=_ROWS)
         text.blank()
+
+
+def _repeated(text: Styled, account) -> None:
+    done, near = account.rerolled
+    if done:
+        text.heading("repeats, and is compiled once")
+        text.table([(Span(r.lines, "place"), Span(repeated_text(r), "value"),
+                     Span(f"{r.before:,} equations as {r.after:,}", "value")) for r in done], limit=_ROWS)
+        text.blank()
+    if near:
+        text.heading("nearly repeats, and is compiled as it stands")
+        text.table([(Span(n.lines, "place"), Span(f"{n.trips:,} x {count_text(n.period, 'equation')}", "value"),
+                     Span(n.reason, "dim")) for n in near], give=(2,), limit=_ROWS)
+        text.blank()
+
+
+def repeated_text(repeated: Rerolled) -> str:
+    """``a loop of 1,000 rounds``, ``23 calls of one function``"""
+    if repeated.kind != "loop":
+        return f"{repeated.trips:,} calls of one function"
+    at_once = f", {repeated.unroll} at once" if repeated.unroll > 1 else ""
+    return f"a loop of {repeated.trips:,} rounds{at_once}"
 
 
 def _program(text: Styled, account, jaxpr_lines: int | None) -> None:

@@ -107,6 +107,8 @@ def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord
         yield "printed while tracing, and only then", _printed_lines(record)
     if record.selected:
         yield "conditionals of which every branch runs, because the predicate is mapped over", _selected_lines(record)
+    if record.rerolled:
+        yield "repeats, and is compiled once", _repeated_lines(record)
     eqns = record.jaxpr.eqns
     yield f"recorded {count_text(len(eqns), 'equation')}, from these lines", _source_lines(record)
     yield "the program", ["    " + line for line in folded(str(record.jaxpr).splitlines(), jaxpr_lines, indent="    ")]
@@ -142,6 +144,12 @@ def _printed_lines(record: TraceRecord) -> list[str]:
 def _selected_lines(record: TraceRecord) -> list[str]:
     rows = [(f"{s.primitive} of {s.branches} branches, {s.size} predicates", *_place_cells(s.place))
             for s in record.selected]
+    return folded(aligned(rows), _TABLE_ROWS, indent="    ")
+
+
+def _repeated_lines(record: TraceRecord) -> list[str]:
+    rows = [(r.lines, f"{r.trips:,} {'rounds of a loop' if r.kind == 'loop' else 'calls of one function'}",
+             f"{r.before:,} equations as {r.after:,}") for r in record.rerolled]
     return folded(aligned(rows), _TABLE_ROWS, indent="    ")
 
 

@@ -8,13 +8,14 @@ import numpy as np
 from calco.ir import Eqn
 from calco.reroll.dataflow import Break
 from calco.reroll.facts import NearMiss
-from calco.reroll.periods import candidate_periods, runs_of
+from calco.reroll.periods import runs_of
 from calco.reroll.table import Table
 from calco.tracing import Place, place_of
 
-_SHORTEST = 4  # equations of an iteration that is worth a word
+_SHORTEST = 3  # equations of an iteration that is worth a word
 _ALIKE = 0.8  # of the tokens of an iteration that must be what they were
 _MOST = 5
+_MORE = 4  # equations that one iteration may have more or less than the others
 
 
 def place_of_eqn(eqn: Eqn) -> Place | None:
@@ -32,27 +33,41 @@ def lines_of(eqns: list[Eqn]) -> tuple[Place | None, Place | None]:
     return here[0], here[-1]
 
 
-def near_runs(eqns: list[Eqn], tokens: np.ndarray, taken: np.ndarray) -> list[NearMiss]:
-    """Where one equation ends a repetition that goes on after it."""
+def near_runs(eqns: list[Eqn], tokens: np.ndarray, periods: list[int], taken: np.ndarray) -> list[NearMiss]:
+    """Where a few equations end a repetition that goes on after them."""
     found: list[NearMiss] = []
-    for period in candidate_periods(tokens, 3):
+    for period in periods:
         if period < _SHORTEST:
             continue
         for run in runs_of(tokens, period, 2):
-            at = run.stop
-            rest = slice(at + 1, at + period)
-            if rest.stop > len(tokens) or taken[at]:
+            if run.stop == len(tokens) or taken[run.stop]:
                 continue
-            alike = tokens[rest] == tokens[at + 1 - period:at]
-            if alike.mean() < _ALIKE:
-                continue
-            first, last = lines_of(eqns[run.start:run.start + period])
-            reason = (f"iteration {run.trips} differs at {place_of_eqn(eqns[at])}: "
-                      f"{difference(eqns[at - period], eqns[at])}")
-            found.append(NearMiss(first, last, run.trips, period, reason))
+            words = _interruption(eqns, tokens, period, run.stop)
+            if words is not None:
+                first, last = lines_of(eqns[run.start:run.start + period])
+                reason = f"iteration {run.trips} differs at {place_of_eqn(eqns[run.stop])}: {words}"
+                found.append(NearMiss(first, last, run.trips, period, reason))
             if len(found) == _MOST:
                 return found
     return found
+
+
+def _interruption(eqns: list[Eqn], tokens: np.ndarray, period: int, at: int) -> str | None:
+    """What is otherwise at `at`, if the equations go on after it as they did a period before."""
+    def goes_on(new: int, old: int) -> bool:
+        count = period - (old - (at - period))
+        if new + count > len(tokens) or count < _ALIKE * period - 1:
+            return False
+        return bool((tokens[new:new + count] == tokens[old:old + count]).mean() >= _ALIKE)
+
+    if goes_on(at + 1, at - period + 1):
+        return difference(eqns[at - period], eqns[at])
+    for more in range(1, _MORE + 1):
+        if goes_on(at + more, at - period):
+            return f"{', '.join([e.primitive.name for e in eqns[at:at + more]])} in between"
+        if goes_on(at, at - period + more):
+            return f"no {', '.join([e.primitive.name for e in eqns[at - period:at - period + more]])} there"
+    return None
 
 
 def difference(before: Eqn, after: Eqn) -> str:

@@ -60,12 +60,11 @@ def runs_of(tokens: np.ndarray, period: int, trips: int) -> list[Run]:
     return [Run(period, int(edges[i]) + 1, int(edges[i] + 1 + lengths[i]) + period) for i in long]
 
 
-def find_runs(tokens: np.ndarray, trips: int, length: int) -> list[Run]:
-    """All runs of at least `trips` periods and `length` tokens: those that cover most first, then short periods.
+def find_runs(tokens: np.ndarray, periods: list[int], trips: int) -> list[Run]:
+    """All runs of at least `trips` of these periods: those that cover most first, then short periods.
 
     Runs overlap: which of them are loops is decided by what their equations read.
     """
-    found = [run for period in candidate_periods(tokens, trips) for run in runs_of(tokens, period, trips)
-             if run.stop - run.start >= length]
+    found = [run for period in periods for run in runs_of(tokens, period, trips)]
     found.sort(key=lambda run: (run.start - run.stop, run.period, run.start))
     return found

@@ -27,6 +27,9 @@ class Limits(NamedTuple):
         How much a loop may copy to have arrays that were apart in one.
     unused_bytes : int
         How much a loop may keep of results that nobody reads.
+    kept_bytes : int
+        How much a loop of cheap operations may keep of results for later: XLA computes those again, in one pass over
+        the memory with what reads them.
     """
     program: int
     loop_trips: int
@@ -36,12 +39,13 @@ class Limits(NamedTuple):
     outline_equations: int
     stacked_bytes: int
     unused_bytes: int
+    kept_bytes: int
 
 
 _AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=TRIPS, outline_period=16,
-               outline_equations=150, stacked_bytes=1 << 20, unused_bytes=1 << 20)
+               outline_equations=150, stacked_bytes=1 << 20, unused_bytes=1 << 20, kept_bytes=1 << 20)
 _ASKED = Limits(program=0, loop_trips=TRIPS, loop_equations=8, outline_trips=TRIPS, outline_period=1,
-                outline_equations=8, stacked_bytes=1 << 62, unused_bytes=1 << 62)
+                outline_equations=8, stacked_bytes=1 << 62, unused_bytes=1 << 62, kept_bytes=1 << 62)
 _LARGE = 256 << 10  # bytes: a loop over arrays of this size waits for memory
 _UNROLLED = 32  # equations of cheap operations on large arrays that are fused into one pass
 
@@ -61,13 +65,22 @@ def refuses_loop(table: Table, segment: Segment, limits: Limits, weight: int) ->
     return None
 
 
-def refuses_outline(segment: Segment, limits: Limits, weight: int) -> str | None:
+def refuses_outline(table: Table, segment: Segment, limits: Limits, weight: int) -> str | None:
     """Why a segment does not become calls of one function."""
     if segment.trips < limits.outline_trips:
         return f"{segment.trips} iterations are less than {limits.outline_trips}"
     if weight < limits.outline_equations or weight < limits.outline_period * segment.trips:
         return f"{weight // segment.trips} equations in an iteration are few for a call"
+    if limits.program and _streams(table, segment):
+        return "cheap operations on large arrays are fused over iterations, but not over calls"
     return None
+
+
+def _streams(table: Table, segment: Segment) -> bool:
+    """Whether an iteration is nothing but cheap operations, and large arrays are among them."""
+    eqns = table.eqns[segment.start:segment.start + segment.period]
+    return all([e.primitive.name in CHEAP for e in eqns]) and max(
+        [v.aval.nbytes for e in eqns for v in e.outvars]) >= _LARGE
 
 
 def unsound(table: Table, segment: Segment) -> str | None:
@@ -93,11 +106,21 @@ def stacked_bytes(table: Table, segment: Segment, is_row) -> int:
     return total
 
 
-def unused_bytes(table: Table, segment: Segment, used: dict[int, list[int]], last_few: int) -> int:
-    """How many bytes of results a loop would keep that nobody reads."""
-    low = int(table.bases[segment.start])
-    return sum([(segment.trips - len(iterations)) * table.results[low + slot].aval.nbytes
-                for slot, iterations in used.items() if segment.trips - min(iterations) > last_few])
+def refuses_to_keep(table: Table, segment: Segment, used: dict[int, list[int]], last_few: int,
+                    limits: Limits) -> str | None:
+    """Why a loop is not to keep the results that are read after it."""
+    low, unused, kept = int(table.bases[segment.start]), 0, 0
+    for slot, iterations in used.items():
+        if segment.trips - min(iterations) > last_few:
+            size = table.results[low + slot].aval.nbytes
+            unused += (segment.trips - len(iterations)) * size
+            kept += segment.trips * size
+    if unused > limits.unused_bytes:
+        return f"a loop would keep {unused / 1e6:.1f} MB that nobody reads"
+    cheap = all([e.primitive.name in CHEAP for e in table.eqns[segment.start:segment.start + segment.period]])
+    if cheap and kept > limits.kept_bytes:
+        return f"a loop would keep {kept / 1e6:.1f} MB that is computed again at less cost"
+    return None
 
 
 def unroll_of(table: Table, segment: Segment) -> int:
@@ -106,9 +129,4 @@ def unroll_of(table: Table, segment: Segment) -> int:
     Cheap operations on large arrays are fused over iterations, so that fewer passes go over memory. Heavy ones
     gain nothing, and small arrays stay in a cache.
     """
-    eqns = table.eqns[segment.start:segment.start + segment.period]
-    if not all([e.primitive.name in CHEAP for e in eqns]):
-        return 1
-    if max([v.aval.nbytes for e in eqns for v in e.outvars]) < _LARGE:
-        return 1
-    return max(1, min(_UNROLLED // segment.period, segment.trips))
+    return max(1, min(_UNROLLED // segment.period, segment.trips)) if _streams(table, segment) else 1

@@ -10,7 +10,7 @@ from calco.reroll.facts import NearMiss, Outcome, Rerolled
 from calco.reroll.looping import LAST_FEW, Loop
 from calco.reroll.near import broken, lines_of, near_runs
 from calco.reroll.outlining import write_calls
-from calco.reroll.periods import find_runs
+from calco.reroll.periods import candidate_periods, find_runs
 from calco.reroll.places import Writer
 from calco.reroll.policy import (
     MODES,
@@ -18,10 +18,10 @@ from calco.reroll.policy import (
     limits_of,
     refuses_loop,
     refuses_outline,
+    refuses_to_keep,
     stacked_bytes,
     unroll_of,
     unsound,
-    unused_bytes,
 )
 from calco.reroll.search import Found, Search
 from calco.reroll.table import Table
@@ -59,7 +59,7 @@ def reroll(closed: ClosedJaxpr, mode: str = "auto") -> tuple[ClosedJaxpr, Outcom
         return closed, Outcome()
     with uncollected():
         this = _Pass(mode)
-        if sum(map(this.tokens.weight, closed.eqns)) < this.limits.program:
+        if len(closed.eqns) < this.limits.program and this._weight(closed.eqns) < this.limits.program:
             return closed, Outcome()
         return this.closed(closed, 0), Outcome(tuple(this.rerolled), tuple(this.near[:_NEAR]))
 
@@ -89,11 +89,12 @@ class _Pass:
 
     def _jaxpr(self, jaxpr: Jaxpr, depth: int) -> Jaxpr:
         # A call of a function with many equations is many equations.
-        weights = np.cumsum([0, *map(self.tokens.weight, jaxpr.eqns)])
+        weights = np.cumsum([0, *self._weights(jaxpr.eqns)])
         if depth > _DEPTH or weights[-1] < self.limits.loop_equations:
             return jaxpr
         tokens = self.tokens.of(jaxpr.eqns)
-        runs = [run for run in find_runs(tokens, TRIPS, TRIPS)
+        periods = candidate_periods(tokens, TRIPS)
+        runs = [run for run in find_runs(tokens, periods, TRIPS)
                 if weights[run.stop] - weights[run.start] >= self.limits.loop_equations]
         found: list[Found] = []
         if runs:
@@ -104,28 +105,30 @@ class _Pass:
             found = sorted(search.found, key=lambda f: f.segment.start)
             self.near += [broken(table, at, period, trips) for at, period, trips in search.breaks[:_NEAR]
                           if period >= 4]
-        self._tell_near(jaxpr, tokens, found)
+        if len(self.near) < _NEAR:
+            taken = np.zeros(len(tokens) + 1, bool)
+            for segment, _ in found:
+                taken[segment.start:segment.stop] = True
+            self.near += near_runs(jaxpr.eqns, tokens, periods, taken)
         if found:
             return self._rewritten(jaxpr, table, found, depth)
         return self._inside(jaxpr, depth)
 
+    def _weights(self, eqns: list[Eqn]) -> list[int]:
+        """How many equations each stands for; only those of operations that hold programs are many."""
+        weight = self.tokens.weight
+        return [1 if eqn.primitive.types is not None else weight(eqn) for eqn in eqns]
+
     def _weight(self, eqns: list[Eqn]) -> int:
-        return sum(map(self.tokens.weight, eqns))
+        return sum(self._weights(eqns))
 
     def _accepts(self, table: Table, segment: Segment, outline: bool) -> bool:
         if unsound(table, segment) is not None:
             return False
         weight = self._weight(table.eqns[segment.start:segment.stop])
         if outline:
-            return refuses_outline(segment, self.limits, weight) is None
+            return refuses_outline(table, segment, self.limits, weight) is None
         return refuses_loop(table, segment, self.limits, weight) is None
-
-    def _tell_near(self, jaxpr: Jaxpr, tokens: np.ndarray, found: list[Found]) -> None:
-        if len(self.near) < _NEAR:
-            taken = np.zeros(len(tokens) + 1, bool)
-            for each in found:
-                taken[each.segment.start:each.segment.stop] = True
-            self.near += near_runs(jaxpr.eqns, tokens, taken)
 
     # --- the new program
 
@@ -170,7 +173,7 @@ class _Pass:
         if not outline:
             reason = self._refuses(writer, table, segment, used)
             if reason is not None:
-                if len(self.kinds) < 2 or refuses_outline(segment, self.limits, weight) is not None:
+                if len(self.kinds) < 2 or refuses_outline(table, segment, self.limits, weight) is not None:
                     first, last = lines_of(eqns[:segment.period])
                     self.near.insert(0, NearMiss(first, last, segment.trips, segment.period, reason))
                     return False
@@ -197,7 +200,4 @@ class _Pass:
         copied = stacked_bytes(table, segment, is_row)
         if copied > self.limits.stacked_bytes:
             return f"a loop would copy {copied / 1e6:.1f} MB into one array"
-        wasted = unused_bytes(table, segment, used, LAST_FEW)
-        if wasted > self.limits.unused_bytes:
-            return f"a loop would keep {wasted / 1e6:.1f} MB that nobody reads"
-        return None
+        return refuses_to_keep(table, segment, used, LAST_FEW, self.limits)
