@@ -5,7 +5,11 @@ import inspect
 from collections.abc import Sequence
 
 from calco import lax
-from calco.control import cond_p, jit_p
+from calco.control import cond_p, jit_p, solves
+from calco.control.closure_convert import linear_call_p
+from calco.control.custom_batching import custom_vmap_call_p
+from calco.control.custom_jvp import custom_jvp_call_p
+from calco.control.custom_vjp import custom_lin_p, custom_vjp_call_p
 from calco.control.select_branches import select_branches_p
 from calco.core import Primitive
 from calco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
@@ -22,10 +26,11 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
     p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p,
-                        convert_element_type_p, *REFERENCE_PRIMITIVES)
+                        convert_element_type_p, custom_jvp_call_p, custom_vjp_call_p, custom_lin_p, custom_vmap_call_p,
+                        linear_call_p, *REFERENCE_PRIMITIVES)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
-_RECORDS = {name: value for module in (arithmetic, gather, indices, lax) for name, value in vars(module).items()
+_RECORDS = {name: value for module in (arithmetic, gather, indices, lax, solves) for name, value in vars(module).items()
             if inspect.isclass(value) and value.__module__.startswith("calco.")}
 
 

@@ -37,7 +37,7 @@ from calco.control.custom_vjp_rules import (
 from calco.control.programs import take
 from calco.core import Linear, No, Primitive, Tracer, Zero, errors, state
 from calco.ops.structure import aval_of, instantiate
-from calco.transforms.arguments import check_callable, function_name
+from calco.transforms.arguments import argument_names, check_callable, function_name
 from calco.transforms.batching import batched_program, with_dim
 
 # --- the call -------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class custom_vjp:
         for place, x in zip(self.nondiff_argnums, fixed):
             for leaf in trees.leaves(x):
                 if isinstance(leaf, Tracer):
-                    raise _traced_nondiff(label, place, leaf)
+                    raise _traced_nondiff(label, argument_names(self.fun, place + 1)[place], leaf)
         leaves, in_tree = trees.flatten(primals)
         self._arguments.check(in_tree, leaves)
         function = self.fun
@@ -256,12 +256,12 @@ class custom_vjp:
         return trees.unflatten(flat.out_tree if flat.out_tree is not None else rules.out_tree, outs)
 
 
-def _traced_nondiff(label: str, place: int, leaf: Tracer) -> errors.UnexpectedTracerError:
+def _traced_nondiff(label: str, name: str, leaf: Tracer) -> errors.UnexpectedTracerError:
+    remedy = f"leave {name} out of nondiff_argnums, and return None for its cotangent"
     error = errors.UnexpectedTracerError.__new__(errors.UnexpectedTracerError)
-    error.args = (f"custom_vjp {label}: argument {place} is in nondiff_argnums, and a traced value was passed "
-                  f"({leaf.aval.short}). The backward rule runs after the trace that it belongs to. Leave {place} out "
-                  "of nondiff_argnums, and return None for its cotangent.",)
-    error.remedy = "leave it out of nondiff_argnums, and return None for its cotangent"
+    error.args = (f"custom_vjp {label}: argument {name} is in nondiff_argnums, and a traced value ({leaf.aval.short}) was "
+                  f"passed. The backward rule runs after the trace that it belongs to. Instead: {remedy}.",)
+    error.remedy, error.function = remedy, label
     return error
 
 
