@@ -12,7 +12,7 @@ from calco.core import Tracer, eager_trace, state
 from calco.engine import DeviceArray, put
 from calco.ir import ClosedJaxpr, Jaxpr, subjaxprs
 from calco.ops.structure import PYTHON_NUMBERS
-from calco.tracing import place_of
+from calco.tracing import Place, place_of
 from calco.transforms.arguments import function_name
 
 
@@ -177,6 +177,50 @@ def host_calls(program: Jaxpr | ClosedJaxpr) -> list[HostCall]:
             seen.update(map(id, inner))
             todo += inner
     return list(found.values())
+
+
+class CalledBack(NamedTuple):
+    """An operation of a program that runs Python on every call.
+
+    Attributes
+    ----------
+    construct : str
+        ``debug.print``, ``debug.callback``, ``debug.breakpoint``, ``pure_callback``, ``io_callback``.
+    what : str
+        The format string, or the name of the function.
+    inside : tuple of str
+        The constructs around it that run it more often than once or not at all, from the outermost.
+    place : Place or None
+    """
+    construct: str
+    what: str
+    inside: tuple[str, ...]
+    place: Place | None
+
+
+def called_back(program: Jaxpr | ClosedJaxpr) -> tuple[CalledBack, ...]:
+    """What the program runs in Python, in the order of its text."""
+    found: dict = {}
+
+    def look(eqns, inside: tuple[str, ...]) -> None:
+        for eqn in eqns:
+            if eqn.primitive.types is not None:
+                continue
+            params, name = eqn.params, eqn.primitive.name
+            call = params.get("callback")
+            if isinstance(call, HostCall):
+                fact = call.construct, call.__name__
+            elif name == "debug_print":
+                fact = "debug.print", repr(params["fmt"])
+            else:
+                for inner in subjaxprs(params):
+                    look(inner.eqns, inside if name == "jit" else (*inside, name))
+                continue
+            found.setdefault((fact, id(eqn.code), eqn.lasti),
+                             CalledBack(*fact, inside, place_of(eqn.code, eqn.lasti)))
+
+    look(program.eqns, ())
+    return tuple(found.values())
 
 
 class Task(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 
 from calco.avals import ShapedArray
 from calco.avals.references import RefAval
+from calco.control.callbacks_host import CalledBack, called_back
 from calco.core import Tracer
 from calco.core.references import Cell
 from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
@@ -184,6 +185,11 @@ class TraceRecord:
                     found.setdefault((id(eqn.code), eqn.lasti), SettledBranch(
                         "cond", len(eqn.params["branches"]), int(eqn.invars[0].val), place_of(eqn.code, eqn.lasti)))
         return tuple(found.values())
+
+    @property
+    def callbacks(self) -> tuple[CalledBack, ...]:
+        """What the program runs in Python on every call, at any depth."""
+        return called_back(self.jaxpr)
 
     def without_tracers(self) -> TraceRecord:
         """What is kept of a program that holds values of an enclosing trace: their types stand for them."""

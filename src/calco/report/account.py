@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray
+from calco.control.callbacks_host import CalledBack
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.rewrite import dce
 from calco.jit import CapturedArray, Printed, Traced, TraceRecord
@@ -175,6 +176,11 @@ class Account:
     def selected(self) -> tuple[SelectedBranch, ...]:
         """Conditionals of which every branch runs, because the predicate is mapped over."""
         return self.record.selected
+
+    @functools.cached_property
+    def callbacks(self) -> tuple[CalledBack, ...]:
+        """What the program runs in Python on every call."""
+        return self.record.callbacks
 
     @functools.cached_property
     def settled(self) -> tuple[SettledBranch, ...]:

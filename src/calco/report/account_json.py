@@ -32,6 +32,8 @@ def account_dict(account) -> dict:
         "never_reached": [{"file": u.file, "function": u.function, "lines": [line.number for line in u.lines]}
                           for u in account.never_reached],
         "shape_reads": [{"what": what, "place": place_dict(place)} for what, place in account.shape_reads],
+        "callbacks": [{**c._asdict(), "inside": list(c.inside), "place": place_dict(c.place)}
+                      for c in account.callbacks],
         "settled": [{**s._asdict(), "place": place_dict(s.place)} for s in account.settled],
         "selected": [{"primitive": s.primitive, "branches": s.branches, "predicates": s.size,
                       "place": place_dict(s.place)} for s in account.selected],

@@ -10,7 +10,7 @@ from calco.jit.causes import Cause
 from calco.jit.records import StaleCapture
 from calco.report.styled import Span, Styled
 from calco.report.tables import count_text, folded, size_text, time_text
-from calco.report.traces import type_text
+from calco.report.traces import callback_words, type_text
 from calco.reroll import Rerolled
 from calco.tracing import Place
 from calco.tracing.facts import Decision, Listing, Read
@@ -34,7 +34,8 @@ def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, sou
     """
     text = Styled(width)
     _title(text, account)
-    for section in (_signature, _captures, _effects, _decisions, _settled, _never_reached, _shapes, _selected):
+    for section in (_signature, _captures, _effects, _callbacks, _decisions, _settled, _never_reached, _shapes,
+                    _selected):
         section(text, account)
     if source:
         (_listings if account.listings else _source_lines)(text, account)
@@ -123,6 +124,15 @@ def _effects(text: Styled, account) -> None:
                  Span(f"in {e.branch}" if e.branch else "", "dim"), Span(place_text(e.place), "place"))
                 for e in account.effects], give=(1, 3), limit=_ROWS)
     text.blank()
+
+
+def _callbacks(text: Styled, account) -> None:
+    if account.callbacks:
+        text.heading("runs on every call")
+        rows = [(callback_words(c), place_text(c.place)) for c in account.callbacks]
+        text.table([(Span(what, "code"), Span(inside, "dim"), Span(place, "place")) for (what, inside), place in rows],
+                   give=(0,), limit=_ROWS)
+        text.blank()
 
 
 def _decisions(text: Styled, account) -> None:
@@ -336,6 +346,8 @@ def line_notes(account) -> dict[tuple[str, int], list[str]]:
         note(account.error.place, f"raised {account.error.type}")
     for e in account.effects:
         note(e.place, f"once: {e.kind}")
+    for c in account.callbacks:
+        note(c.place, f"every call: {c.construct}")
     for d in account.decisions:
         outcome = turns_text(d.outcome)
         note(d.place, outcome if d.construct in ("if", "assert", "for", "while") else f"{d.construct}: {outcome}")

@@ -232,6 +232,8 @@ def notes_of(account) -> dict[tuple[str, int], list[Note]]:
         note(read.place, "take", read_text(read))
     for effect in account.effects:
         note(effect.place, "once", effect.kind + (f", {count_text(effect.count, 'time')}" if effect.count > 1 else ""))
+    for callback in account.callbacks:
+        note(callback.place, "once", f"every call: {callback.construct}")
     for decision in account.decisions:
         note(decision.place, "fork", decision_text(decision))
     for text, place in account.shape_reads:

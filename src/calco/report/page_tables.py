@@ -40,6 +40,7 @@ class TablePage:
         found = [
             Tab("captures", "Captures", len(account.captures), self.captures()),
             Tab("once", "Ran once", len(account.effects), self.effects()),
+            Tab("every", "Every call", len(account.callbacks), self.callbacks()),
             Tab("decided", "Decided", len(account.decisions) + len(account.settled) + len(account.selected),
                 self.decisions()),
             Tab("shapes", "Shapes", len(account.shape_reads), self.shapes()),
@@ -86,6 +87,12 @@ class TablePage:
         return table(("kind", "what", "in branch", "times", "line"), rows, numeric={"times"}) + (
             '<p class="note">These ran while the function was traced. A call of the compiled program does not run '
             "them.</p>")
+
+    def callbacks(self) -> str:
+        rows = [self.row([Cell(c.construct, kind="name"), Cell(c.what, kind="code"), Cell(", ".join(c.inside))],
+                         c.place) for c in self.account.callbacks]
+        return table(("what", "of", "inside", "line"), rows) + (
+            '<p class="note">These run in Python whenever the compiled program comes by.</p>')
 
     def decisions(self) -> str:
         account = self.account

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from calco.avals import ShapedArray
+from calco.control.callbacks_host import CalledBack
 from calco.jit import TraceRecord, last_traces
 from calco.report.tables import aligned, count_text, folded, size_text, time_text
 from calco.tracing import Place
@@ -105,6 +106,9 @@ def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord
         yield "captured by reference: each call reads and writes what it holds then", _capture_lines(references)
     if record.printed:
         yield "printed while tracing, and only then", _printed_lines(record)
+    if record.callbacks:
+        rows = [(*callback_words(c), *_place_cells(c.place)) for c in record.callbacks]
+        yield "runs on every call", folded(aligned(rows), _TABLE_ROWS, indent="    ")
     if record.selected:
         yield "conditionals of which every branch runs, because the predicate is mapped over", _selected_lines(record)
     if record.rerolled:
@@ -139,6 +143,11 @@ def _capture_lines(captures) -> list[str]:
 def _printed_lines(record: TraceRecord) -> list[str]:
     rows = [(line, _where(printed.place)) for printed in record.printed for line in printed.text.splitlines() if line]
     return folded(aligned(rows), _TABLE_ROWS, indent="    ")
+
+
+def callback_words(c: CalledBack) -> tuple[str, str]:
+    """``debug.print('x = {}')`` and ``in scan, cond``"""
+    return f"{c.construct}({c.what})", f"in {', '.join(c.inside)}" if c.inside else ""
 
 
 def _selected_lines(record: TraceRecord) -> list[str]:
