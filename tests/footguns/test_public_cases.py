@@ -13,6 +13,7 @@ import pytest
 import calco
 import calco.numpy as jnp
 from calco import StaleCaptureWarning, errors, lax
+from calco.experimental import io_callback
 
 X = np.ones(3, np.float32)
 GAIN = 10.0
@@ -251,6 +252,36 @@ def test_a_mapped_predicate_is_reported_with_its_line_and_a_common_one_stays_a_c
     assert "of which every branch runs" in str(calco.explain(mapped)(np.array([True, False]), np.ones(2, np.float32)))
     text = str(calco.make_jaxpr(calco.vmap(f, in_axes=(None, 0)))(True, np.ones(2, np.float32)))
     assert "cond[" in text and "select" not in text
+
+
+def test_a_print_in_a_mapped_branch_is_of_the_elements_that_take_it(capfd):
+    """A reader of JAX may expect three lines: there the branch prints for all elements."""
+    def f(x):
+        lax.cond(x > 0, lambda x: calco.debug.print("positive {}", x), lambda x: None, x)
+        return x
+
+    calco.vmap(f)(jnp.array([1.0, -1.0, -2.0]))
+    calco.effects_barrier()
+    assert capfd.readouterr().out == "positive 1.0\n"
+
+
+def test_an_effect_in_a_mapped_branch_is_of_the_elements_that_take_it():
+    """A reader of JAX may expect an error without a line."""
+    log = []
+    f = lambda p: lax.cond(p, lambda: (io_callback(lambda: log.append("t"), None), 1)[1], lambda: 0)  # noqa: E731
+    assert calco.vmap(f)(jnp.array([True, False])).tolist() == [1, 0]
+    calco.effects_barrier()
+    assert log == ["t"]
+
+
+def test_a_guard_by_cond_guards_the_derivative_under_vmap_too():
+    """A reader may expect NaN at 0, as from `jnp.where`: there both sides are differentiated everywhere."""
+    f = lambda x: lax.cond(x > 0, jnp.sqrt, lambda x: 0 * x, x)  # noqa: E731
+    xs = jnp.array([0.0, 4.0])
+    assert calco.grad(lambda xs: calco.vmap(f)(xs).sum())(xs).tolist() == [0, 0.25]
+    assert calco.vmap(calco.grad(f))(xs).tolist() == [0, 0.25]
+    where = calco.grad(lambda xs: jnp.where(xs > 0, jnp.sqrt(xs), 0 * xs).sum())(xs)
+    assert np.isnan(where[0])
 
 
 # --- scale ------------------------------------------------------------------------------------------
