@@ -54,18 +54,20 @@ def near_runs(eqns: list[Eqn], tokens: np.ndarray, periods: list[int], taken: np
 
 def _interruption(eqns: list[Eqn], tokens: np.ndarray, period: int, at: int) -> str | None:
     """What is otherwise at `at`, if the equations go on after it as they did a period before."""
-    def goes_on(new: int, old: int) -> bool:
-        count = period - (old - (at - period))
-        if new + count > len(tokens) or count < _ALIKE * period - 1:
-            return False
-        return bool((tokens[new:new + count] == tokens[old:old + count]).mean() >= _ALIKE)
+    before = np.tile(tokens[at - period:at], 2)
 
-    if goes_on(at + 1, at - period + 1):
+    def goes_on(new: int, old: int) -> bool:
+        """Whether from `new` on there is what was there `old` equations after the iteration before began."""
+        expected = before[old:]
+        now = tokens[new:new + len(expected)]
+        return len(now) > period and bool((now == expected[:len(now)]).mean() >= _ALIKE)
+
+    if goes_on(at + 1, 1):
         return difference(eqns[at - period], eqns[at])
-    for more in range(1, _MORE + 1):
-        if goes_on(at + more, at - period):
+    for more in range(1, min(_MORE, period - 1) + 1):
+        if goes_on(at + more, 0):
             return f"{', '.join([e.primitive.name for e in eqns[at:at + more]])} in between"
-        if goes_on(at, at - period + more):
+        if goes_on(at, more):
             return f"no {', '.join([e.primitive.name for e in eqns[at - period:at - period + more]])} there"
     return None
 
