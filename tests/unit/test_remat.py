@@ -199,6 +199,27 @@ def test_the_compiled_program_computes_again():
     assert count(prevent_cse=False) == plain  # the compiler finds the values of the forward pass
 
 
+def test_a_policy_reaches_into_a_loop():
+    def model(x, w):
+        def step(c, row):
+            c = checkpoint_name(jnp.cumsum(c * row), "hidden")
+            return jnp.sin(checkpoint(jnp.tanh)(c)), c.sum()
+        return lax.scan(step, x, w, reverse=True)
+
+    loss = lambda f: lambda x, w: jnp.sum(f(x, w)[0] * SCALE) + jnp.sum(f(x, w)[1])  # noqa: E731
+    expected = jit(grad(loss(model), argnums=(0, 1)))(X, W)
+    for policy in ("names", "sines", "none", "nothing"):
+        f = checkpoint(model, policy=POLICIES[policy])
+        assert ("named 'hidden'" in str(saved_residuals(f, X, W))) == (policy == "names")
+        program = dce(make_jaxpr(grad(loss(f)))(X, W))[0]
+        second = [eqn.params["jaxpr"].jaxpr for eqn in program.eqns if eqn.primitive is remat_p
+                  and eqn.params["differentiated"]]
+        again = [eqn for jaxpr in second for inner in programs(jaxpr) for eqn in inner.eqns
+                 if eqn.primitive.name == "cumsum" and not eqn.params["reverse"]]
+        assert (again == []) == (policy == "names")
+        close(jit(grad(loss(f), argnums=(0, 1)))(X, W), expected)
+
+
 def test_what_is_linear_is_not_computed_again():
     f = checkpoint(lambda x: jnp.sum(jnp.sin(x) * 3 + jnp.cumsum(x)))
     again = dce(make_jaxpr(grad(f))(X))[0].eqns[-1]

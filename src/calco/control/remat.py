@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,14 +10,14 @@ from calco.avals import tangent_aval, trees
 from calco.control.programs import dce_program, hoist, take
 from calco.control.references import spread
 from calco.control.remat_programs import shared_program
+from calco.control.remat_split import rematerialized
 from calco.core import Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.core.errors import ConcretizationTypeError
 from calco.engine import default_backend
 from calco.hlo import TOKEN
-from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ir.evaluate import evaluate_reference
-from calco.ir.rewrite import dce, has_effects, inline_calls, substitute
 from calco.tracing import enclosing, python_literal, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
@@ -34,93 +32,7 @@ from calco.transforms.arguments import (
 from calco.transforms.batching import batched_program
 from calco.transforms.discharge import pure_program
 from calco.transforms.forward import jvp_program
-from calco.transforms.reverse import LinearizedProgram, linearized_program, transposed_program
-
-# --- what is kept, and what is computed again -------------------------------------------------------
-
-
-class Rematerialized(NamedTuple):
-    """The derivative of a program that keeps what a policy says.
-
-    Attributes
-    ----------
-    forward : ClosedJaxpr
-        Inputs to outputs, followed by kept values.
-    linear : ClosedJaxpr
-        Kept values and the nonzero input tangents to the nonzero output tangents; it computes again what it needs.
-    sources : tuple of int
-        Where each kept value comes from: i >= 0 is output i of `forward`, i < 0 is input ``-i - 1``.
-    nonzero_out : tuple of bool
-    recomputes : bool
-        Whether anything is computed again at all.
-    """
-    forward: ClosedJaxpr
-    linear: ClosedJaxpr
-    sources: tuple[int, ...]
-    nonzero_out: tuple[bool, ...]
-    recomputes: bool
-
-
-_rematerialized: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def rematerialized(closed: ClosedJaxpr, nonzero: Sequence[bool], policy: Callable | None) -> Rematerialized:
-    """The derivative of `closed`, remembered."""
-    memo = _rematerialized.setdefault(closed, {})
-    key = (tuple(nonzero), policy)
-    if key not in memo:
-        memo[key] = _rematerialize(linearized_program(closed, nonzero), len(closed.in_avals),
-                                   len(closed.out_avals), policy)
-    return memo[key]
-
-
-def _rematerialize(program: LinearizedProgram, inputs: int, outputs: int, policy: Callable | None) -> Rematerialized:
-    known = program.known
-    if policy is not None or known.effects:  # a policy, and what must not happen twice, are about single operations
-        known = inline_calls(known, _inlined)
-    jaxpr = known.jaxpr
-    outs, residuals = jaxpr.outvars[:outputs], jaxpr.outvars[outputs:]
-    kept = {id(eqn): has_effects(eqn) or _asked(policy, eqn) for eqn in jaxpr.eqns}
-    again = [eqn for eqn in jaxpr.eqns if not kept[id(eqn)]]
-    saveable = [v for eqn in jaxpr.eqns if kept[id(eqn)] for v in eqn.outvars]
-    constants = list(jaxpr.constvars)
-    recomputed, used = dce(Jaxpr([], [*constants, *jaxpr.invars, *saveable], again, residuals))
-    first = len(constants) + inputs
-    places = {id(v): i for i, v in reversed(list(enumerate(outs))) if v.__class__ is not Literal}
-    # A constant is an output, so that the derivative need not know where its value is.
-    extra = [v for v in (*take(constants, used[:len(constants)]), *take(saveable, used[first:])) if id(v) not in places]
-    places.update({id(v): outputs + i for i, v in enumerate(extra)})
-    places.update({id(v): -i - 1 for i, v in enumerate(jaxpr.invars)})
-    forward, _ = dce(ClosedJaxpr(jaxpr.replace(outvars=[*outs, *extra]), known.consts), keep_inputs=True)
-    linear = substitute(program.linear.jaxpr, dict(zip(map(id, program.linear.jaxpr.invars), recomputed.outvars)))
-    linear = linear.replace(invars=[*recomputed.invars, *linear.invars], eqns=[*recomputed.eqns, *linear.eqns],
-                            debug=jaxpr.debug._replace(arg_names=(), result_paths=()))
-    return Rematerialized(forward, ClosedJaxpr(linear, program.linear.consts),
-                          tuple([places[id(v)] for v in recomputed.invars]), program.nonzero_out,
-                          bool(recomputed.eqns))
-
-
-def _inlined(eqn: Eqn) -> ClosedJaxpr | None:
-    """The program of a call of which each operation is asked about."""
-    if eqn.primitive.name == "jit" or eqn.primitive is remat_p and not eqn.params["differentiated"]:
-        return eqn.params["jaxpr"]
-    return None
-
-
-def _asked(policy: Callable | None, eqn: Eqn) -> bool:
-    """What the policy says of an operation."""
-    if policy is None:
-        return False
-    answer = policy(eqn.primitive, *[v.aval for v in eqn.invars], **eqn.params)
-    if not isinstance(answer, (bool, np.bool_)):
-        raise TypeError(f"checkpoint: a policy must return a bool, but {_policy_name(policy)} returned {answer!r} of "
-                        f"type {type(answer).__name__} for {eqn.primitive.name}")
-    return bool(answer)
-
-
-def _policy_name(policy) -> str:
-    return getattr(policy, "__name__", None) or repr(policy)
-
+from calco.transforms.reverse import transposed_program
 
 # --- the rules --------------------------------------------------------------------------------------
 
