@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 from time import perf_counter
 
+import effects
 import jax
 import jax.numpy as jnp
 import loops
@@ -149,6 +150,10 @@ def control_flow() -> None:
     loops.measure(report)
 
 
+def callbacks() -> None:
+    effects.measure(report)
+
+
 def importing() -> None:
     def start(module: str):
         # pip compiles what it installs; a first run does it for a checkout, unless the environment forbids it.
@@ -175,7 +180,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    for group in (tracing, scaling, calls, control_flow, account, importing):
+    for group in (tracing, scaling, calls, control_flow, callbacks, account, importing):
         if options.only in group.__name__:
             console.print(f"measuring {group.__name__} ...")
             group()
