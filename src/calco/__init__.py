@@ -10,6 +10,7 @@ StableHLO and compiles it with XLA. The public names are JAX's: ``calco.numpy``,
 """
 from calco import (
     ad_checkpoint,
+    checkify,
     custom_batching,
     custom_derivatives,
     debug,
@@ -72,11 +73,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Account", "Array", "Cause", "ClosedJaxpr", "Jaxpr", "LargeCaptureWarning", "LeakedTracerWarning", "PurityReport",
     "Ref", "RetraceError", "RetraceWarning", "ShapeDtypeStruct", "StaleCaptureError", "StaleCaptureWarning",
-    "TraceRecord", "ad_checkpoint", "assert_static", "block_until_ready", "check_pure", "checking_leaks", "checkpoint",
-    "checkpoint_policies", "clear_caches", "closure_convert", "config", "custom_batching", "custom_derivatives",
-    "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans", "default_backend",
-    "device_count", "device_get", "device_put", "devices", "disable_jit", "effects_barrier", "enable_x64", "errors",
-    "eval_shape", "experimental", "explain", "freeze", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jaxprs",
-    "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize", "local_devices", "make_jaxpr", "new_ref",
-    "no_retrace", "numpy", "pure_callback", "ref", "remat", "show_traces", "tree", "tree_util", "typeof",
-    "value_and_grad", "vjp", "vmap"]
+    "TraceRecord", "ad_checkpoint", "assert_static", "block_until_ready", "check_pure", "checkify", "checking_leaks",
+    "checkpoint", "checkpoint_policies", "clear_caches", "closure_convert", "config", "custom_batching",
+    "custom_derivatives", "custom_gradient", "custom_jvp", "custom_vjp", "debug", "debug_infs", "debug_nans",
+    "default_backend", "device_count", "device_get", "device_put", "devices", "disable_jit", "effects_barrier",
+    "enable_x64", "errors", "eval_shape", "experimental", "explain", "freeze", "grad", "hessian", "jacfwd", "jacobian",
+    "jacrev", "jaxprs", "jit", "jvp", "last_traces", "lax", "linear_transpose", "linearize", "local_devices",
+    "make_jaxpr", "new_ref", "no_retrace", "numpy", "pure_callback", "ref", "remat", "show_traces", "tree",
+    "tree_util", "typeof", "value_and_grad", "vjp", "vmap"]

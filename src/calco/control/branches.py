@@ -46,7 +46,8 @@ class Branch:
         except Exception as error:
             _check_operands(error, place, function, trees.unflatten(in_tree, avals))
             error.add_note(f"This was raised while tracing {place.role} of {place.construct}, {self.label}. All branches "
-                           "are traced whatever the predicate is, so it does not mean that this one was taken.")
+                           "are traced whatever the predicate is, so it does not mean that this one was taken. "
+                           "checkify.check is an error that is raised only where it is.")
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
         self.out_tree = found[0]
