@@ -56,7 +56,8 @@ def looped(count: int) -> str:
   }}, {{
   ^bb0(%i: tensor<i32>, %x: tensor<300x300xf32>, %t: !stablehlo.token):
     %j = stablehlo.add %i, %one : tensor<i32>
-    %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<300x300xf32>, tensor<300x300xf32>) -> tensor<300x300xf32>
+    %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] :
+      (tensor<300x300xf32>, tensor<300x300xf32>) -> tensor<300x300xf32>
     %z:2 = {call}
     stablehlo.return %j, %z#0, %z#1 : tensor<i32>, tensor<300x300xf32>, !stablehlo.token
   }}) : (tensor<i32>, tensor<300x300xf32>, !stablehlo.token) -> (tensor<i32>, tensor<300x300xf32>, !stablehlo.token)
@@ -93,7 +94,7 @@ def test_results_of_any_strides_are_read_right():
 def test_a_token_comes_as_none_and_keeps_the_order():
     for _ in range(20):
         order = []
-        made = [lambda x, token, i=i: (order.append((i, token)), (None,))[1] for i in range(8)]
+        made = [lambda x, token, i=i, order=order: (order.append((i, token)), (None,))[1] for i in range(8)]
         Executable(ordered(8), [], callbacks=made)([number(1)])
         assert order == [(i, None) for i in range(8)]
 

@@ -1,4 +1,4 @@
-"""`breakpoint` in a program: a prompt that shows the variables of the traced function with the values they have then."""
+"""`breakpoint` in a program: a prompt that shows variables of the traced function with the values they have then."""
 from __future__ import annotations
 
 import linecache
@@ -156,7 +156,7 @@ class _Session:
         scope = {**self.snapshots[self.at].globals, **self.scopes[self.at]}
         try:
             action(scope)
-        except Exception as error:  # shown, as every prompt does: the next command may be right
+        except Exception as error:  # noqa: BLE001 - shown, as every prompt does: the next command may be right
             self.tell("".join(traceback.format_exception_only(error)).rstrip())
 
     def show_locals(self, rest: str) -> None:
@@ -199,11 +199,13 @@ def read_line(prompt: str) -> str | None:
         return None
     print(prompt, end="", flush=True)
     try:
-        if not stream.isatty():
-            number = _file_number(stream)
-            if number is not None:
-                return _line_from(number)
-        return stream.readline() or None
+        if stream.isatty():
+            return stream.readline() or None
+        number = _file_number(stream)
+        line = (_line_from(number) if number is not None else stream.readline()) or None
+        if line is not None:
+            print(line.rstrip("\n"))  # a terminal shows what is typed
+        return line
     except (OSError, ValueError):  # a stream that cannot be read, as under pytest
         return None
 
@@ -257,8 +259,9 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_fr
     >>> stdin, sys.stdin = sys.stdin, io.StringIO("p x + y\\nc\\n")
     >>> z = f(1.5)    # doctest: +ELLIPSIS
     breakpoint at ..., in f...
-    (calco) Array(4.5, dtype=float32)
-    (calco) 
+    (calco) p x + y
+    Array(4.5, dtype=float32)
+    (calco) c
     >>> sys.stdin = stdin
     """
     snapshots, scopes = [], []

@@ -24,7 +24,7 @@ def guarded(function: Callable) -> Callable:
     def call(*arrays):
         try:
             return tuple(function(*arrays))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - all of them are raised again by `reraise`
             number = _keep(error)
         raise RuntimeError(f"calco callback failure {number}.")
     return call
