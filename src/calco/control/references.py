@@ -80,8 +80,8 @@ def discharge_while(bind, values: list, refs: list, **params) -> tuple[list, lis
     everything = [True] * count
     cond_of, body_of = [*cond_refs, *[None] * len(init)], [*body_refs, *[None] * len(init)]
     if any(pure_program(params["cond_jaxpr"], cond_of).written):
-        raise ValueError(f"{here()}while_loop: cond_fun writes to a reference; only body_fun may, for it is not told how "
-                         "often the condition runs")
+        raise ValueError(f"{here()}while_loop: cond_fun writes to a reference; only body_fun may, for it is not told "
+                         "how often the condition runs")
     flags = [*pure_program(params["body_jaxpr"], body_of).written, *[False] * count][:count]
     carried = [n for n in range(count) if flags[n]]
     kept = [i for i in range(n_body) if body_refs[i] is None or not flags[body_refs[i]]]
@@ -104,7 +104,7 @@ def discharge_while(bind, values: list, refs: list, **params) -> tuple[list, lis
 
 
 def _condition(closed: ClosedJaxpr, refs: Sequence[int | None], carried: Sequence[int], avals) -> ClosedJaxpr:
-    """The condition of a loop with what the references in `carried` hold in front of its carry, not among its constants.
+    """The condition of a loop, with what the references in `carried` hold in front of its carry.
 
     `refs` are those of its constants, `avals` the types of what is carried.
     """

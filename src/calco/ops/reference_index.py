@@ -16,7 +16,6 @@ from calco.core import Array, Tracer, errors
 from calco.ops import arithmetic, comparison, selection, slicing, structure
 from calco.ops.structure import aval_of, convert_element_type, literal_like
 
-
 # --- from Python ------------------------------------------------------------------------------------
 
 def parse(shape: tuple[int, ...], index, here: Callable[[], str]) -> tuple[tuple, list]:
@@ -27,6 +26,8 @@ def parse(shape: tuple[int, ...], index, here: Callable[[], str]) -> tuple[tuple
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
         raise IndexError(f"{here()}an index can only have a single ellipsis ('...')")
+    if any(e is None for e in entries):
+        raise TypeError(f"{here()}a reference takes no new axis (None) in an index; read it first: ref[...][None]")
     count = len(entries) - len(dots)
     if count > len(shape):
         raise IndexError(f"{here()}too many indices: the reference has {len(shape)} dimensions, {count} were indexed")
@@ -55,12 +56,10 @@ def _item(entry, dim: int, size: int, here):
     if isinstance(entry, (np.ndarray, Array)):
         if dtypes.kind(aval_of(entry).dtype) in "iu":
             return None
-        raise TypeError(f"{here()}a reference is indexed by integers, got an array of dtype {aval_of(entry).dtype.name}; "
-                        "read it first to use a mask: ref[...][mask]")
-    if entry is None:
-        raise TypeError(f"{here()}a reference takes no new axis (None) in an index; read it first: ref[...][None]")
-    raise TypeError(f"{here()}a reference is indexed by ints, slices, ... and arrays of integers, got {entry!r} of type "
-                    f"{type(entry).__name__}")
+        raise TypeError(f"{here()}a reference is indexed by integers, got an array of dtype "
+                        f"{aval_of(entry).dtype.name}; read it first to use a mask: ref[...][mask]")
+    raise TypeError(f"{here()}a reference is indexed by ints, slices, ... and arrays of integers, got {entry!r} of "
+                    f"type {type(entry).__name__}")
 
 
 def _span(entry: builtins.slice, size: int, here) -> tuple[int, int, int]:
@@ -85,7 +84,7 @@ def _entries(index: tuple, operands) -> tuple:
                   for item in index])
 
 
-def _is_window(index: tuple, operands) -> bool:
+def is_window(index: tuple, operands) -> bool:
     """Whether the index is of one contiguous window that is not empty."""
     return all(not aval_of(x).shape for x in operands) and all(
         not isinstance(item, tuple) or (item[2] == 1 and item[1] > item[0]) for item in index)
@@ -119,7 +118,7 @@ def _part_shape(index: tuple, sizes) -> tuple[int, ...]:
 
 def read(x, index: tuple, operands):
     """The part of the array `x` at an index."""
-    if not operands or not _is_window(index, operands):
+    if not operands or not is_window(index, operands):
         return x[_entries(index, operands)]
     starts, sizes = _window(aval_of(x).shape, index, operands)
     part = slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
@@ -130,7 +129,7 @@ def write(x, value, index: tuple, operands):
     """The array `x` with `value`, of exactly the shape of the part, at an index."""
     if not index:
         return value
-    if not _is_window(index, operands):
+    if not is_window(index, operands):
         return x.at[_entries(index, operands)].set(value)
     starts, sizes = _window(aval_of(x).shape, index, operands)
     return slicing.dynamic_update_slice_p.bind(x, structure.reshape(value, sizes), *starts)
@@ -138,6 +137,6 @@ def write(x, value, index: tuple, operands):
 
 def add_into(x, value, index: tuple, operands):
     """The array `x` with `value` added to the part at an index."""
-    if not index or _is_window(index, operands):
+    if not index or is_window(index, operands):
         return write(x, arithmetic.add(read(x, index, operands) if index else x, value), index, operands)
     return x.at[_entries(index, operands)].add(value)

@@ -191,7 +191,7 @@ def _refuse_outside(primals, what: str) -> None:
 
 
 def _swap_jvp(primals, tangents, *, index):
-    ref, value, *operands = primals
+    operands = primals[2:]
     dot, value_dot = tangents[:2]
     if isinstance(dot, Zero):
         if not isinstance(value_dot, Zero):
@@ -225,7 +225,7 @@ def _addupdate_infer(ref, value, *operands, index):
 
 
 def _addupdate_jvp(primals, tangents, *, index):
-    ref, value, *operands = primals
+    operands = primals[2:]
     dot, value_dot = tangents[:2]
     if isinstance(dot, Zero) and not isinstance(value_dot, Zero):
         _refuse_outside(primals, "added to")

@@ -65,10 +65,10 @@ class Ref(Reference):
         addupdate(self, idx, value)
 
     def __getitem__(self, idx):
-        return get(self, idx)
+        return get(self, (None,) if idx is None else idx)
 
     def __setitem__(self, idx, value) -> None:
-        set(self, idx, value)
+        set(self, (None,) if idx is None else idx, value)
 
     def __len__(self) -> int:
         return len(self.raw.aval.inner)
@@ -77,8 +77,8 @@ class Ref(Reference):
         return (get(self, i) for i in range(len(self)))
 
     def __copy__(self):
-        raise TypeError("a reference has one owner and cannot be copied; calco.new_ref(ref[...]) makes another one that "
-                        "holds the same")
+        raise TypeError("a reference has one owner and cannot be copied; calco.new_ref(ref[...]) makes another one "
+                        "that holds the same")
 
     def __deepcopy__(self, memo):
         return self.__copy__()
@@ -102,7 +102,7 @@ def mapped_reference(ref: Ref):
 
 def as_references(leaves) -> list:
     """Arguments of a traced function as it sees them: tracers of references as `Ref`."""
-    return [Ref(x) if x.aval.__class__ is RefAval else x for x in leaves]
+    return [Ref(x) if getattr(x, "aval", None).__class__ is RefAval and x.__class__ is not Ref else x for x in leaves]
 
 
 def raw_references(leaves, consts, function: str, names) -> list:
@@ -120,9 +120,10 @@ def raw_references(leaves, consts, function: str, names) -> list:
             x = _live(x, f"the call of {function}")
             other = seen.setdefault(id(x), f"passed as {names[i]}")
             if other != f"passed as {names[i]}":
-                raise ValueError(f"{here()}{function}: the reference {x.aval.short} passed as {names[i]} is also {other}; "
-                                 "a function may have a reference once, or its reads and writes would depend on which "
-                                 "name they go by. Pass it once, or pass the array that one of them holds (ref[...]).")
+                raise ValueError(
+                    f"{here()}{function}: the reference {x.aval.short} passed as {names[i]} is also {other}; a function may "
+                    "have a reference once, or its reads and writes would depend on which name they go by. Pass it once, "
+                    "or pass the array that one of them holds (ref[...]).")
         raw.append(x)
     return raw
 
@@ -155,14 +156,14 @@ def new_ref(init_val) -> Ref:
     [0.0, 1.0, 3.0, 6.0]
     """
     if isinstance(init_val, Ref):
-        raise TypeError(f"{here()}new_ref: a reference cannot hold a reference; calco.new_ref(ref[...]) makes another one "
-                        "that holds the same array")
+        raise TypeError(f"{here()}new_ref: a reference cannot hold a reference; calco.new_ref(ref[...]) makes another "
+                        "one that holds the same array")
     try:
         aval_of(init_val)
     except TypeError:
         raise TypeError(f"{here()}new_ref: init_val must be an array or a number, got {init_val!r} of type "
-                        f"{type(init_val).__name__}. A reference holds one array; make one for each leaf of a tree with "
-                        "calco.tree.map(calco.new_ref, tree).") from None
+                        f"{type(init_val).__name__}. A reference holds one array; make one for each leaf of a tree "
+                        "with calco.tree.map(calco.new_ref, tree).") from None
     trace = enclosing()
     raw, = new_ref_p.bind(init_val)
     return Ref(raw, weakref.ref(trace) if trace is not None else EAGER)
@@ -201,8 +202,8 @@ def _live(ref, what: str):
         raise TypeError(f"{here()}{what}: ref must be a reference made by calco.new_ref, got {ref!r} of type "
                         f"{type(ref).__name__}")
     if ref.frozen is not None:
-        raise ValueError(f"{here()}{what}: the reference {ref.raw.aval.short} was frozen at {ref.frozen}; use the array "
-                         "that freeze returned")
+        raise ValueError(f"{here()}{what}: the reference {ref.raw.aval.short} was frozen at {ref.frozen}; use the "
+                         "array that freeze returned")
     raw = ref.raw
     if isinstance(raw, Tracer) and not raw.owner.open:
         raise errors.UnexpectedTracerError(raw)
@@ -256,8 +257,8 @@ def _prepared(ref, idx, value, what: str) -> tuple:
                          f"{part.shape}. A reference does not broadcast: write jnp.broadcast_to(value, {part.shape}).")
     if given.dtype != part.dtype:
         if not given.weak_type or dtypes.promote((part.dtype, False), (given.dtype, True))[0] != part.dtype:
-            raise ValueError(f"{here()}{what}: the value has dtype {given.dtype.name}, the reference {aval.short} holds "
-                             f"{part.dtype.name} and does not convert: write value.astype('{part.dtype.name}')")
+            raise ValueError(f"{here()}{what}: the value has dtype {given.dtype.name}, the reference {aval.short} "
+                             f"holds {part.dtype.name} and does not convert: write value.astype('{part.dtype.name}')")
         value = convert_element_type(value, part.dtype)
     return raw, value, operands, index
 

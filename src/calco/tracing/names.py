@@ -74,7 +74,8 @@ def _function_roots(f: types.FunctionType, pending: list):
             value = cell.cell_contents
         except ValueError:  # the cell is still empty
             continue
-        yield "closure ", f"{name} of {owner}" if owner and isinstance(value, (np.ndarray, Array)) else name, value, 0
+        taken = isinstance(value, (np.ndarray, Array, Reference))
+        yield "closure ", f"{name} of {owner}" if owner and taken else name, value, 0
         if type(value) in (types.FunctionType, types.MethodType):
             pending.append(value)
     for name in _global_names(f.__code__):

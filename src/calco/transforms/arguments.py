@@ -57,10 +57,11 @@ def _not_a_value(transform: str, argument: str, ref: Ref) -> str:
     """Why a reference cannot be where an array or number is due."""
     start = f"{here()}{transform}: {argument} is a mutable reference of type {ref.aval.short}"
     if "output" in argument or "result" in argument:
-        return (f"{start}, and references cannot be returned: return what it holds (ref[...], or calco.freeze(ref)), or "
-                "pass a reference in and write to it")
+        return (f"{start}, and references cannot be returned: return what it holds (ref[...], or calco.freeze(ref)), "
+                "or pass a reference in and write to it")
     if transform.startswith(("lax.", "scan", "cond", "while")):
-        return f"{start}, and cannot be an operand or a carry: close over it in the function, which may read and write it"
+        return (f"{start}, and cannot be an operand or a carry: close over it in the function, which may read it and "
+                "write to it")
     return f"{start}; pass what it holds (ref[...]), or close over it"
 
 

@@ -14,7 +14,7 @@ from calco.ops.structure import aval_of, with_batch_dim
 from calco.tracing import replay, stage
 from calco.tracing.leaks import check_ended
 from calco.tracing.replay import keep_selected
-from calco.transforms.discharge import in_parts
+from calco.transforms.discharge import stateful_in_parts
 from calco.transforms.rules import batch_rule, unit
 
 
@@ -58,7 +58,7 @@ class BatchTrace(Trace):
                 return parent.process(primitive, values, params)
             if primitive.types is None:
                 state.trace = self
-                found = in_parts(primitive, args, params, any([d is not None for d in dims]))
+                found = stateful_in_parts(primitive, args, params, any([d is not None for d in dims]))
                 if found is not None:
                     return found
                 state.trace = parent

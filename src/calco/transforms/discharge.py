@@ -15,6 +15,7 @@ from calco.avals.references import RefAval
 from calco.core import state
 from calco.ir import ClosedJaxpr, Jaxpr, Literal, subjaxprs
 from calco.ir.rewrite import map_subjaxprs
+from calco.ops.reference_index import is_window
 from calco.ops.references import (
     REFERENCE_PRIMITIVES,
     added,
@@ -201,8 +202,8 @@ class _Walk:
 def discharged(primitive, values: list, refs: list, params: dict) -> tuple[list, list]:
     """The results of an operation whose sub-programs use references, and what each holds then (None: as before)."""
     if primitive.discharge is None:
-        raise NotImplementedError(f"{here()}{primitive.name} cannot take a reference; read it before (ref[...]) and pass "
-                                  "the array")
+        raise NotImplementedError(f"{here()}{primitive.name} cannot take a reference; read it before (ref[...]) and "
+                                  "pass the array")
     return primitive.discharge(values, refs, **params)
 
 
@@ -220,10 +221,12 @@ def is_reference(x) -> bool:
 def stateful(primitive, args, params: dict):
     """What an operation that uses references gives under the current interpreter, which transforms; else None.
 
-    One that holds programs is bound without them. Operations on references themselves are for the interpreter.
+    One that holds programs is bound without them. Operations on references themselves are for the interpreter, but for
+    a swap of scattered elements: of several values for one of them the same has to win in the value and its tangent.
     """
     if primitive in REFERENCE_PRIMITIVES:
-        return None
+        scatters = primitive is swap_p and not is_window(params["index"], args[2:])
+        return on_the_whole(primitive, args, params["index"]) if scatters else None
     places = [i for i, x in enumerate(args) if is_reference(x)]
     if not places:
         if any([uses_references(inner.jaxpr) for inner in subjaxprs(params)]):
@@ -243,7 +246,7 @@ def stateful(primitive, args, params: dict):
     return outs
 
 
-def in_parts(primitive, args, params: dict, mapped: bool):
+def stateful_in_parts(primitive, args, params: dict, mapped: bool):
     """As `stateful`, for an interpreter whose rules know only of whole references."""
     if primitive in REFERENCE_PRIMITIVES:
         return on_the_whole(primitive, args, params["index"]) if mapped and params.get("index") else None

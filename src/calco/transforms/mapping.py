@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from calco.avals import dtypes, trees
 from calco.ir import DebugInfo
-from calco.ops.refs import Ref, mapped_reference
+from calco.ops.refs import Ref, as_references, mapped_reference
 from calco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
 from calco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
 from calco.transforms.batching import vmap_flat, with_dim
@@ -76,7 +76,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         treedef = []
 
         def flat(*xs):
-            inner_args, inner_kwargs = trees.unflatten(in_tree, [Ref(x) if is_reference(x) else x for x in xs])
+            inner_args, inner_kwargs = trees.unflatten(in_tree, as_references(xs))
             outs, out_tree = trees.flatten(fun(*inner_args, **inner_kwargs))
             check_arrays("vmap", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
             treedef.append(out_tree)

@@ -1,0 +1,253 @@
+"""Mutable references under jvp, grad and vmap, in each other and with jit: against functions without references."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco import lax
+from calco.test_util import check_grads
+
+XS = jnp.array([1.0, 2.0, 0.5, 3.0])
+
+
+def direct(x):
+    ref = calco.new_ref(jnp.zeros(4))
+    ref[0] = x[1] * x[2]
+    ref[1:3] = x[:2] ** 2
+    old = ref.swap(x[3], 2)
+    ref.addupdate(x * 2)
+    ref[...] *= x
+    return jnp.sum(jnp.sin(ref[...])) * old + ref[2]
+
+
+def direct_pure(x):
+    y = jnp.zeros(4).at[0].set(x[1] * x[2]).at[1:3].set(x[:2] ** 2)
+    old = y[2]
+    y = (y.at[2].set(x[3]) + x * 2) * x
+    return jnp.sum(jnp.sin(y)) * old + y[2]
+
+
+def looped(x):
+    acc = calco.new_ref(jnp.zeros(4))
+
+    def body(c, ix):
+        i, v = ix
+        acc[i] = v * acc[i - 1] + v
+        return c * v, acc[i]
+
+    c, ys = lax.scan(body, 1.0, (jnp.arange(4), x))
+    return jnp.sum(acc[...] ** 2) + c + jnp.sum(ys)
+
+
+def looped_pure(x):
+    acc, c, total = jnp.zeros(4), 1.0, 0.0
+    for i in range(4):
+        v = x[i] * acc[i - 1] + x[i]
+        acc, total, c = acc.at[i].set(v), total + v, c * x[i]
+    return jnp.sum(acc ** 2) + c + total
+
+
+def indexed(x):
+    ref = calco.new_ref(x)
+    ref[np.array([0, 2])] = ref[np.array([3, 3])] * x[:2]
+    ref.addupdate(x[:3] ** 2, np.array([1, 1, 3]))
+    return jnp.sum(ref[::2] * ref[1::2]) + jnp.sum(ref[np.array([2, 2])])
+
+
+def indexed_pure(x):
+    y = x.at[np.array([0, 2])].set(x[np.array([3, 3])] * x[:2]).at[np.array([1, 1, 3])].add(x[:3] ** 2)
+    return jnp.sum(y[::2] * y[1::2]) + jnp.sum(y[np.array([2, 2])])
+
+
+def called(x):
+    ref = calco.new_ref(x)
+
+    @calco.jit
+    def scale(r, s):
+        r[...] *= s
+        return r[0]
+
+    first = scale(ref, x[1])
+    return first * scale(ref, x[2]) + jnp.sum(calco.freeze(ref))
+
+
+def called_pure(x):
+    y = x * x[1]
+    z = y * x[2]
+    return y[0] * z[0] + jnp.sum(z)
+
+
+def branched(x):
+    ref = calco.new_ref(x)
+    lax.cond(x[0] > 0.6, lambda: ref.set(x[1] * x[2], 0), lambda: ref.addupdate(x[0] ** 3, 1))
+    return jnp.sum(ref[...] ** 2)
+
+
+def branched_pure(x):
+    return jnp.where(x[0] > 0.6, jnp.sum(x.at[0].set(x[1] * x[2]) ** 2), jnp.sum(x.at[1].add(x[0] ** 3) ** 2))
+
+
+def counted(x):
+    """A reference to integers beside one to floats."""
+    n, total = calco.new_ref(0), calco.new_ref(0.0)
+
+    def body(c, v):
+        n[...] += 1
+        total[...] += v * n[...]
+        return c, None
+
+    lax.scan(body, (), x)
+    return total[...] * n[...]
+
+
+def counted_pure(x):
+    return jnp.sum(x * jnp.arange(1.0, 5.0)) * 4
+
+
+FUNCTIONS = {"direct": (direct, direct_pure), "looped": (looped, looped_pure), "indexed": (indexed, indexed_pure),
+             "called": (called, called_pure), "branched": (branched, branched_pure), "counted": (counted, counted_pure)}
+BATCH = jnp.stack([XS, XS * 0.5, -XS])
+TRANSFORMED = {
+    "value": lambda f: f(XS), "jit": lambda f: calco.jit(f)(XS),
+    "jvp": lambda f: calco.jvp(f, (XS,), (XS + 1,)), "jvp of jit": lambda f: calco.jvp(calco.jit(f), (XS,), (XS + 1,)),
+    "jit of jvp": lambda f: calco.jit(lambda x: calco.jvp(f, (x,), (x + 1,)))(XS),
+    "grad": lambda f: calco.grad(f)(XS), "grad of jit": lambda f: calco.grad(calco.jit(f))(XS),
+    "jit of grad": lambda f: calco.jit(calco.grad(f))(XS),
+    "linearize": lambda f: calco.linearize(f, XS)[1](XS), "vjp": lambda f: calco.vjp(f, XS)[1](2.0),
+    "grad of grad": lambda f: calco.grad(lambda x: jnp.sum(calco.grad(f)(x) ** 2))(XS),
+    "forward over reverse": lambda f: calco.jvp(calco.grad(f), (XS,), (XS,)),
+    "hessian": lambda f: calco.jit(calco.hessian(f))(XS),
+    "vmap": lambda f: calco.vmap(f)(BATCH), "vmap of jit": lambda f: calco.vmap(calco.jit(f))(BATCH),
+    "jit of vmap": lambda f: calco.jit(calco.vmap(f))(BATCH),
+    "vmap of grad": lambda f: calco.vmap(calco.grad(f))(BATCH),
+    "grad of vmap": lambda f: calco.grad(lambda b: jnp.sum(calco.vmap(f)(b)))(BATCH),
+    "vmap axis": lambda f: calco.vmap(f, in_axes=1)(BATCH.T),
+    "vmap of vmap": lambda f: calco.vmap(calco.vmap(f))(jnp.stack([BATCH, BATCH + 1])),
+    "checkpoint": lambda f: calco.grad(calco.checkpoint(f))(XS),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMED)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_same_as_without_references(name, transform):
+    function, pure = FUNCTIONS[name]
+    got, want = TRANSFORMED[transform](function), TRANSFORMED[transform](pure)
+    for x, y in zip(calco.tree.leaves(got), calco.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_against_finite_differences(name):
+    with calco.enable_x64(True):
+        check_grads(FUNCTIONS[name][0], (np.array([1.1, 0.7, 0.4, 1.3]),), order=2, modes=("fwd", "rev"))
+
+
+def test_a_value_that_is_overwritten_has_no_gradient():
+    def f(x):
+        ref = calco.new_ref(x)
+        ref[...] = jnp.float32(3.0) * 1
+        return ref[...] * 2
+
+    assert calco.grad(f)(5.0).item() == 0.0
+
+
+def test_the_gradient_of_a_closed_over_reference_that_is_read_is_none_of_its():
+    ref = calco.new_ref(3.0)
+    assert calco.grad(lambda x: x * ref[...])(2.0).item() == 3.0
+    assert calco.grad(calco.jit(lambda x, r: x * r[...]))(2.0, ref).item() == 3.0
+    assert calco.grad(lambda x: lax.fori_loop(0, 2, lambda i, c: c * ref[...], x))(2.0).item() == 9.0
+
+
+def test_a_value_that_is_not_differentiated_is_written_to_a_reference_from_outside():
+    count = calco.new_ref(0)
+    seen = calco.new_ref(0.0)
+
+    def f(x):
+        count[...] += 1
+        seen[...] = lax.stop_gradient(x)
+        return x * 2
+
+    for g in (calco.grad(f), calco.grad(calco.jit(f)), calco.jit(calco.grad(f))):
+        g(5.0)
+    assert count[...].item() == 3 and seen[...].item() == 5.0
+
+
+LINE = r"test_refs_transforms.py:\d+: "
+
+
+@pytest.mark.parametrize("write", [lambda r, x: r.set(x), lambda r, x: r.swap(x), lambda r, x: r.addupdate(x),
+                                   lambda r, x: lax.cond(True, lambda: r.set(x), lambda: None),
+                                   lambda r, x: calco.jit(lambda y: r.set(y))(x)])
+@pytest.mark.parametrize("transform", [lambda f: calco.grad(f)(2.0), lambda f: calco.jvp(f, (2.0,), (1.0,)),
+                                       lambda f: calco.jit(calco.grad(f))(2.0)])
+def test_a_differentiated_value_written_outside_is_refused_with_the_line(write, transform):
+    ref = calco.new_ref(1.0)
+    with pytest.raises(ValueError, match=LINE + r"a value that is being differentiated was (written|added) to a "
+                                                r"reference of type Ref\{f32\[\]\} from outside"):
+        transform(lambda x: (write(ref, x), x)[1])
+
+
+@pytest.mark.parametrize("write", [lambda r, x: r.set(x, 0), lambda r, x: r.addupdate(x, 0),
+                                   lambda r, x: lax.cond(True, lambda: r.set(x, 1), lambda: None)])
+def test_a_mapped_value_written_to_a_shared_reference_is_refused_with_the_line(write):
+    ref = calco.new_ref(jnp.zeros(3))
+    for f in (lambda x: write(ref, x), calco.jit(lambda x: write(ref, x))):
+        with pytest.raises(ValueError, match=LINE + "a value that differs between the elements of a vmap was"):
+            calco.vmap(f)(jnp.arange(2.0))
+
+
+def test_a_shared_reference_read_and_written_with_what_does_not_differ():
+    ref = calco.new_ref(jnp.zeros(3))
+
+    def f(x):
+        ref[1] = 4.0
+        return ref[1] * x, ref[(x > 0).astype(int)]
+
+    out = calco.vmap(f)(jnp.array([0.0, 2.0]))
+    assert [x.tolist() for x in out] == [[0.0, 8.0], [0.0, 4.0]] and ref[...].tolist() == [0.0, 4.0, 0.0]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("jit", [False, True])
+def test_mapped_references_as_arguments(axis, jit):
+    host = np.arange(6, dtype=np.float32).reshape(2, 3)
+    ref = calco.new_ref(jnp.asarray(host))
+
+    def f(r, x, i):
+        r[i] = x
+        r.addupdate(1.0, 0)
+        return r[...], r[1]
+
+    n = host.shape[axis]
+    g = calco.vmap(f, in_axes=(axis, 0, 0))
+    x, i = jnp.arange(n) + 10.0, jnp.arange(n) % 2
+    rows, seconds = (calco.jit(g) if jit else g)(ref, x, i)
+    want = np.moveaxis(host.copy(), axis, 0)
+    for k in range(n):
+        want[k, k % 2] = 10 + k
+        want[k, 0] += 1
+    np.testing.assert_array_equal(rows, want)
+    np.testing.assert_array_equal(seconds, want[:, 1])
+    np.testing.assert_array_equal(ref[...], np.moveaxis(want, 0, axis))
+
+
+def test_a_reference_passed_whole_to_a_mapped_function():
+    ref = calco.new_ref(jnp.arange(3.0))
+    assert calco.vmap(lambda r, i: r[i], in_axes=(None, 0))(ref, jnp.array([2, 0])).tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, r: calco.grad(f)(r), lambda f, r: calco.value_and_grad(f)(r), lambda f, r: calco.vjp(f, r),
+    lambda f, r: calco.linearize(f, r), lambda f, r: calco.jvp(f, (r,), (r,)), lambda f, r: calco.jacfwd(f)(r)])
+def test_derivatives_in_a_reference_are_refused(transform):
+    with pytest.raises(TypeError, match=LINE + r".*is a mutable reference of type Ref\{f32\[\]\}; pass what it holds"):
+        transform(lambda r: r[...], calco.new_ref(1.0))
+
+
+def test_jaxprs_of_transformed_functions_are_printed_and_read_back():
+    for closed in (calco.make_jaxpr(calco.vmap(looped))(BATCH), calco.make_jaxpr(calco.grad(direct))(XS),
+                   calco.make_jaxpr(lambda x: calco.jvp(called, (x,), (x,)))(XS)):
+        assert "new_ref" in str(closed)
+        assert str(calco.jaxprs.parse(str(closed))) == str(closed)
