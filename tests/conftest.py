@@ -1,8 +1,15 @@
-"""Each test starts without what functions of the same code have left each other: traces, and counts of them."""
+"""Each test starts without what functions of the same code have left each other: traces, and counts of them.
+
+No test reads or writes the user's cache of compiled programs, nor does any process that a test starts.
+"""
+import os
+
 import hypothesis
 import pytest
 
 from calco.jit import retraces, stale
+
+os.environ["CALCO_CACHE_DIR"] = "off"  # read at the first compilation
 
 
 @pytest.fixture(autouse=True)

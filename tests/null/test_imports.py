@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Block())
 
 def python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/",
-                          env={"PYTHONPATH": str(SOURCE), "PATH": ""})
+                          env={"PYTHONPATH": str(SOURCE), "PATH": "", "CALCO_CACHE_DIR": "off"})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

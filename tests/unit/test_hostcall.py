@@ -76,6 +76,6 @@ def test_jax_is_not_imported_by_it():
             "print([f(x, x).tolist() for _ in range(3)])\n")
     source = str(Path(calco.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-                          env={"PYTHONPATH": source, "PATH": ""})
+                          env={"PYTHONPATH": source, "PATH": "", "CALCO_CACHE_DIR": "off"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str([[2.0] * 3] * 3)

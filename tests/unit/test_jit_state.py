@@ -92,7 +92,7 @@ def test_a_failed_compile_is_tried_again(monkeypatch):
     def fails(*args, **kwargs):
         raise RuntimeError("no compiler today")
 
-    monkeypatch.setattr(stages, "Executable", fails)
+    monkeypatch.setattr(stages, "executable_for", fails)
     with pytest.raises(RuntimeError, match="no compiler"):
         f(1.0)
     monkeypatch.undo()

@@ -80,8 +80,8 @@ def test_a_body_is_traced_once_and_the_program_is_compiled_once():
 
 def test_a_fresh_lambda_in_an_eager_loop_is_not_compiled_again(monkeypatch):
     compiled = []
-    real = eager.Executable
-    monkeypatch.setattr(eager, "Executable", lambda *args, **kwargs: compiled.append(1) or real(*args, **kwargs))
+    real = eager.executable_for
+    monkeypatch.setattr(eager, "executable_for", lambda *args, **kwargs: compiled.append(1) or real(*args, **kwargs))
     for k in range(5):
         lax.scan(lambda c, r: (c * r + 3.25, c), X + k, ROWS)
         lax.while_loop(lambda c: c.sum() < 50, lambda c: c * 2 + 1.75, X + k)

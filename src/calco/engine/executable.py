@@ -56,6 +56,8 @@ class Executable:
         ``(buffers) -> results``; `results.consume_with_handlers(handlers)` gives the output buffers.
     handlers : list
         One per output.
+    from_disk : bool
+        Whether the code comes from the cache on disk.
 
     Raises
     ------
@@ -77,7 +79,7 @@ class Executable:
     >>> Executable.deserialize(double.serialize())([device_put(5.0)])
     [Array(10., dtype=float32)]
     """
-    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks", "payload")
+    __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks", "payload", "from_disk")
 
     def __init__(self, text: str | bytes, out_avals: Sequence[ShapedArray], *, donated: Sequence[int] = (),
                  compiler_options: Mapping[str, bool | int | float | str] | None = None,
@@ -96,7 +98,7 @@ class Executable:
 
     def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int,
              payload: bytes | None) -> None:
-        self.loaded, self.callbacks = loaded, callbacks
+        self.loaded, self.callbacks, self.from_disk = loaded, callbacks, False
         self.payload = payload  # the bytes that it was loaded from: XLA does not write out right what it has loaded
         self.execute = synchronous(loaded.execute_sharded) if callbacks else loaded.execute_sharded
         self.out_avals, self.donated = list(out_avals), tuple(donated)
@@ -179,7 +181,8 @@ class Executable:
         return _MAGIC + hashlib.sha256(body).digest() + body
 
     @classmethod
-    def deserialize(cls, data: bytes, callbacks: Sequence[Callable] = ()) -> Executable:
+    def deserialize(cls, data: bytes, callbacks: Sequence[Callable] = (),
+                    out_avals: Sequence[ShapedArray] | None = None) -> Executable:
         """The executable that `serialize` wrote.
 
         Parameters
@@ -187,6 +190,8 @@ class Executable:
         data : bytes
         callbacks : sequence of callable
             The functions that the program calls, which are not in the bytes.
+        out_avals : sequence of ShapedArray, optional
+            The types of the results, where they are not those that were kept (weak types are not in a program).
 
         Raises
         ------
@@ -209,8 +214,9 @@ class Executable:
         except JaxlibError as error:
             raise ValueError(f"data: XLA cannot load it: {error}") from None
         made = cls.__new__(cls)
-        made._set(loaded, [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]], facts["donated"],
-                  facts["callbacks"], body[end:])
+        if out_avals is None:
+            out_avals = [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]]
+        made._set(loaded, out_avals, facts["donated"], facts["callbacks"], body[end:])
         return made
 
 

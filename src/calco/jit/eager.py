@@ -8,7 +8,7 @@ import numpy as np
 
 from calco.avals import options
 from calco.core import Trace, Tracer, errors, set_eager_trace, state
-from calco.engine import DeviceArray, Executable, put
+from calco.engine import DeviceArray, Executable, executable_for, put
 from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
 from calco.jit.lowering import LoweredModule, lower_module
@@ -133,7 +133,7 @@ class EagerTrace(Trace):
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in (*program.consts, *args)]
         executable = program.executable
         if executable is None:
-            executable = Executable(lower_module(program.jaxpr, program.name).text, program.jaxpr.out_avals)
+            executable = executable_for(lower_module(program.jaxpr, program.name).text, program.jaxpr.out_avals)
             program.executable = executable
         return executable(arrays)
 
@@ -179,7 +179,7 @@ class EagerTrace(Trace):
         """The executable of `module`. One that calls Python functions is remembered as bytes, without them."""
         known = self._by_text.get(module.text)
         if known is None:
-            executable = Executable(module.text, outs, callbacks=module.callbacks)
+            executable = executable_for(module.text, outs, callbacks=module.callbacks)
             if len(self._by_text) >= _LIMIT:
                 self._by_text.clear()
             self._by_text[module.text] = executable.serialize() if module.callbacks else executable
@@ -189,7 +189,7 @@ class EagerTrace(Trace):
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)
         outs = out if primitive.multiple_results else [out]
-        executable = Executable(_lowered(primitive, avals, outs, params).text, outs)
+        executable = executable_for(_lowered(primitive, avals, outs, params).text, outs)
         with self._lock:
             return self._compiled.setdefault(key, executable)
 

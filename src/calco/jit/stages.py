@@ -12,7 +12,7 @@ from calco.avals import ShapedArray, dtypes, trees
 from calco.avals.references import RefAval
 from calco.core import Tracer
 from calco.core.references import Cell
-from calco.engine import DeviceArray, Executable, put_scalar
+from calco.engine import DeviceArray, Executable, executable_for, put_scalar
 from calco.engine.callbacks import reraise
 from calco.engine.errors import XlaRuntimeError, deleted
 from calco.engine.hostcall import host_call, suits
@@ -249,8 +249,8 @@ class Compiled:
         self.references = lowered.references
         if self.references is not None:
             real += self.references.avals
-        self.executable = Executable(lowered.as_text(), real, donated=donated,
-                                     compiler_options=compiler_options, callbacks=lowered.callbacks)
+        self.executable = executable_for(lowered.as_text(), real, donated=donated,
+                                         compiler_options=compiler_options, callbacks=lowered.callbacks)
         traced.record.seconds["compile"] = perf_counter() - start
         self.lowered, self.record = lowered, traced.record
         # Arrays of its own: delete() on the user's lets go of a buffer that this program keeps.
