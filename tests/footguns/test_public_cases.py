@@ -161,7 +161,8 @@ def test_the_operands_of_cond_are_common_to_its_branches():
 
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'") as caught:
         lax.cond(True, one, one)
-    assert f"one at test_public_cases.py:{line_of(one)}, takes (x), but it is called with 0 operands" in str(caught.value)
+    said = f"one at test_public_cases.py:{line_of(one)}, takes (x), but it is called with 0 operands"
+    assert said in str(caught.value)
     with pytest.raises(TypeError, match=r"branches\[1\], .*takes \(x\).* 2 operands"):
         lax.switch(0, [lambda x, y: x, one], 1.0, 2.0)
 
@@ -190,7 +191,8 @@ def test_branches_of_other_trees_are_told_where_they_differ():
 
     with pytest.raises(TypeError, match="false_fun returned None") as caught:
         lax.cond(True, lambda x: x, forgets, 1.0)
-    assert f"forgets at test_public_cases.py:{line_of(forgets)} returned None: is its `return` missing?" in str(caught.value)
+    said = f"forgets at test_public_cases.py:{line_of(forgets)} returned None: is its `return` missing?"
+    assert said in str(caught.value)
     assert lax.cond(True, lambda: None, lambda: None) is None
 
 

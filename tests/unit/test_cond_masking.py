@@ -10,7 +10,7 @@ import pytest
 
 import calco
 import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, make_jaxpr, vmap
+from calco import grad, jit, lax, make_jaxpr, vmap
 from calco.control.masking import masked_program, needs_mask
 from calco.experimental import io_callback
 from calco.ir import check_jaxpr
@@ -43,7 +43,8 @@ def nested(v):
     return lax.while_loop(lambda c: c < 10, lambda c: doubled(c / 4), v)
 
 for name, body in {
-    "a loop": doubled, "in jit": jit(doubled), "in a scan": lambda v: lax.scan(lambda c, _: (doubled(c), None), v, length=2)[0],
+    "a loop": doubled, "in jit": jit(doubled),
+    "in a scan": lambda v: lax.scan(lambda c, _: (doubled(c), None), v, length=2)[0],
     "in a conditional": lambda v: lax.cond(v < 100, doubled, lambda u: u, v),
     "in a mapped conditional": lambda v: lax.cond(v < 100, lambda u: lax.cond(u > 0, doubled, doubled, u), doubled, v),
     "under a custom rule": custom, "in a loop": nested, "under checkpoint": calco.checkpoint(doubled),
@@ -60,7 +61,8 @@ for name, body in {
 n = jnp.asarray(0.0)
 f = lambda w, x: lax.cond(x > 5, lambda: lax.stop_gradient(doubled(n)) * x * w, lambda: x * w)
 assert vmap(f, (None, 0))(2.0, XS).tolist() == [2, -2, 0, 6]
-slope = grad(lambda w: vmap(lambda x: lax.cond(x > 5, lambda: lax.stop_gradient(doubled(n)) * w, lambda: x * w))(XS).sum())
+slope = grad(lambda w: vmap(lambda x: lax.cond(x > 5, lambda: lax.stop_gradient(doubled(n)) * w,
+                                               lambda: x * w))(XS).sum())
 assert slope(2.0) == jit(slope)(2.0) == 3
 print("done")
 """

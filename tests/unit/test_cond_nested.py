@@ -69,7 +69,8 @@ def of_three_levels(cond, scan):
 
 def of_jit(cond, scan):
     call = jit if cond is lax.cond else lambda f: f
-    return lambda x, w: call(lambda x: cond(x > 0, call(lambda x: jnp.log(x) / w), lambda x: call(jnp.tanh)(x * w), x))(x)
+    return lambda x, w: call(
+        lambda x: cond(x > 0, call(lambda x: jnp.log(x) / w), lambda x: call(jnp.tanh)(x * w), x))(x)
 
 
 PROGRAMS = [of_loops, of_checkpoints, of_custom_rules, of_three_levels, of_jit]
@@ -98,7 +99,7 @@ def test_values_and_derivatives_are_those_of_the_branches_taken(program):
     for go in (value_and_grad(total, (0, 1)), jit(value_and_grad(total, (0, 1))), value_and_grad(jit(total), (0, 1))):
         close(go(XS, w), (values.sum(), (dx, dw.sum())))
     if program is of_custom_rules:  # one of them has no forward mode
-        with pytest.raises(TypeError, match="custom_vjp steeper at test_cond_nested.py"):
+        with pytest.raises(TypeError, match=r"custom_vjp steeper at test_cond_nested\.py"):
             jvp(total, (XS, w), (XS * 2, w))
     else:
         close(jvp(total, (XS, w), (XS * 2, w)), (values.sum(), (dx * XS * 2).sum() + dw.sum() * w), 1e-4)
@@ -149,8 +150,8 @@ def test_loops_with_mapped_conditionals_in_their_bodies(order):
 def test_a_map_of_a_while_loop_with_a_conditional_in_it():
     """Each element turns its own number of times, and takes its own branch in each."""
     def f(n, x):
-        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, lax.cond(c[1] > 1, lambda v: v / 2, lambda v: v * 3,
-                                                                                c[1])), (0, x))[1]
+        turn = lambda c: (c[0] + 1, lax.cond(c[1] > 1, lambda v: v / 2, lambda v: v * 3, c[1]))  # noqa: E731
+        return lax.while_loop(lambda c: c[0] < n, turn, (0, x))[1]
 
     def plain(n, x):
         for _ in range(n):
@@ -159,7 +160,7 @@ def test_a_map_of_a_while_loop_with_a_conditional_in_it():
 
     ns, xs = np.array([0, 1, 5, 7]), np.array([0.5, 2.0, 0.1, 1.0], np.float32)
     close(jit(vmap(f))(ns, xs), np.array([plain(n, x) for n, x in zip(ns, xs)], np.float32))
-    out, dot = jvp(lambda xs: vmap(f)(ns, xs), (xs,), (np.ones(4, np.float32),))
+    _, dot = jvp(lambda xs: vmap(f)(ns, xs), (xs,), (np.ones(4, np.float32),))
     close(dot, np.array([plain(n, np.float64(x)) / x for n, x in zip(ns, xs)], np.float32))
 
 

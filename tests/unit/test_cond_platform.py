@@ -16,7 +16,7 @@ def test_the_function_for_the_platform_is_run():
                         (lambda x: lax.platform_dependent(x, cuda=jnp.cos, cpu=jnp.sin), np.sin),
                         (lambda x: lax.platform_dependent(x, tpu=jnp.cos, default=jnp.tan), np.tan),
                         (lambda x: lax.platform_dependent(x, default=jnp.tan), np.tan)):
-        for run in (f, jit(f), vmap(f), jit(vmap(f)), lambda x: lax.map(f, x)):
+        for run in (f, jit(f), vmap(f), jit(vmap(f)), lambda x, f=f: lax.map(f, x)):
             np.testing.assert_allclose(run(X), expected(X), rtol=1e-5)
 
 
@@ -50,7 +50,8 @@ def test_a_conditional_beside_it_stays_one():
 
 def test_derivatives_trees_and_maps():
     def f(x, w):
-        return lax.platform_dependent({"x": x}, w, cpu=lambda t, w: (jnp.sin(t["x"]) * w, w), tpu=lambda t, w: (w, w))[0]
+        return lax.platform_dependent({"x": x}, w, cpu=lambda t, w: (jnp.sin(t["x"]) * w, w),
+                                      tpu=lambda t, w: (w, w))[0]
 
     for go in (grad(f), jit(grad(f)), lambda x, w: jit(grad(jit(f)))(x, w)):
         assert float(go(1.0, 3.0)) == pytest.approx(3 * np.cos(1))
@@ -64,14 +65,14 @@ def test_what_is_refused():
         lax.platform_dependent(1.0)
     with pytest.raises(ValueError, match="'gpu' is not the name of a platform: use cuda or rocm"):
         lax.platform_dependent(1.0, gpu=jnp.sin, default=jnp.sin)
-    with pytest.raises(ValueError, match="'cpus'.*the names are cpu, cuda"):
+    with pytest.raises(ValueError, match=r"'cpus'.*the names are cpu, cuda"):
         lax.platform_dependent(1.0, cpus=jnp.sin)
     with pytest.raises(TypeError, match="tpu must be callable, got 3 of type int"):
         lax.platform_dependent(1.0, cpu=jnp.sin, tpu=3)
-    with pytest.raises(TypeError, match="platform_dependent branches must have equal output types"):
+    with pytest.raises(TypeError, match="platform_dependent branches must have equal output"):
         lax.platform_dependent(1.0, cpu=jnp.sin, tpu=lambda x: jnp.stack([x, x]))
     f = lambda x: lax.platform_dependent(x, cuda=jnp.sin, tpu=jnp.cos)  # noqa: E731
     assert "platform_index" in str(make_jaxpr(f)(1.0))  # another platform may lower it
     for run in (f, jit(f)):
-        with pytest.raises(NotImplementedError, match=r"no function for the platform cpu, and no default; given: cuda, tpu"):
+        with pytest.raises(NotImplementedError, match=r"no function for the platform cpu, .* given: cuda, tpu"):
             run(1.0)

@@ -9,6 +9,7 @@ import calco.numpy as jnp
 from calco import grad, hessian, jit, jvp, lax, linearize, make_jaxpr, value_and_grad, vjp, vmap
 from calco.avals import dtypes
 from calco.ir import check_jaxpr, subjaxprs
+from calco.jit.eager import eager
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 A = np.arange(6, dtype=np.float32).reshape(2, 3) / 3 - 0.7
@@ -203,3 +204,59 @@ def test_the_record_reaches_through_gradients_jit_and_conditionals():
 def test_a_select_evaluates_every_branch_and_takes_the_right_one():
     mapped = vmap(lambda x: lax.cond(x > 0, jnp.log, lambda x: x * 0 - 1, x))
     assert np.array_equal(mapped(np.array([1.0, -1.0, 0.0], np.float32)), [0, -1, -1])
+
+
+# --- outside of traces ----------------------------------------------------------------------------
+
+def test_the_older_form_with_one_operand_by_name_takes_none_too():
+    assert float(lax.cond(True, lambda _: 1.0, lambda _: 2.0, operand=None)) == 1
+    assert float(lax.switch(1, [lambda _: 1.0, lambda _: 2.0], operand=None)) == 2
+    assert float(lax.switch(1, [jnp.sin, jnp.cos], operand=0.0)) == 1
+    for call in (lambda: lax.cond(True, jnp.sin, jnp.cos, 1.0, operand=2.0),
+                 lambda: lax.switch(0, [jnp.sin, jnp.cos], 1.0, operand=2.0)):
+        with pytest.raises(TypeError, match=r"'operand' keyword .* no positional operands"):
+            call()
+
+
+def test_a_fresh_lambda_in_a_python_loop_is_neither_traced_nor_compiled_again():
+    traced = []
+
+    def count(x):
+        traced.append(x.shape)
+        return x
+
+    def run(scale):
+        found = []
+        for i in range(4):
+            found.append(float(lax.cond(i % 2 == 0, lambda x: x * scale, lambda x: x - scale, 3.0)))
+        return found
+
+    assert run(2.0) == [6, 1, 6, 1] and run(5.0) == [15, -2, 15, -2]  # what they close over counts
+    branches = [lambda x: x + 1, lambda x: x * 2]
+    compiled = eager_programs()
+    assert [float(lax.switch(i, [lambda x: x + 1, lambda x: x * 2], 3.0)) for i in (0, 1, 1, 0)] == [4, 6, 6, 4]
+    assert eager_programs() == compiled + 1
+    for _ in range(2):
+        lax.cond(True, count, lambda x: x, 1.0)
+    assert len(traced) == 2  # it does something: it runs each time
+    assert float(lax.switch(0, branches, 3.0)) == 4
+
+
+def eager_programs() -> int:
+    return len(eager._by_text)
+
+
+def test_without_compiling_the_branch_taken_runs_in_python():
+    seen = []
+
+    def shown(x):
+        seen.append(float(x))
+        return x
+
+    with calco.disable_jit():
+        assert lax.cond(True, shown, lambda x: x / 0, 1.0) == 1
+        assert lax.cond(jnp.asarray(0), lambda x: x / 0, shown, 2.0) == 2
+        assert lax.switch(7 * jnp.ones((), int), [lambda x: x / 0, shown], 3.0) == 3
+        out, slope = value_and_grad(lambda x: lax.cond(x > 0, lambda v: v * v, lambda v: v, x))(3.0)
+        assert (out, slope) == (9, 6)
+    assert seen == [1, 2, 3]

@@ -45,9 +45,9 @@ class Branch:
             raise  # there is little room on the stack: words are for the outermost branch
         except Exception as error:
             _check_operands(error, place, function, trees.unflatten(in_tree, avals))
-            error.add_note(f"This was raised while tracing {place.role} of {place.construct}, {self.label}. All branches "
-                           "are traced whatever the predicate is, so it does not mean that this one was taken. "
-                           "checkify.check is an error that is raised only where it is.")
+            error.add_note(f"This was raised while tracing {place.role} of {place.construct}, {self.label}. All "
+                           "branches are traced whatever the predicate is, so it does not mean that this one was "
+                           "taken. checkify.check is an error that is raised only where it is.")
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
         self.out_tree = found[0]
@@ -75,7 +75,7 @@ def _code_of(function):
         function = function.func
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    return getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
 
 
 def trace_branches(construct: str, functions: dict[str, Callable], in_tree, avals: Sequence[ShapedArray],
@@ -122,8 +122,9 @@ def _check_operands(error: Exception, place: BranchPlace, function, operands) ->
         inspect.Signature(parameters).bind(*operands)
     except TypeError:
         count = f"{len(operands)} operand{'' if len(operands) == 1 else 's'}"
-        raise TypeError(f"{place.construct}: {place.role}, {place.label}, takes ({', '.join(map(str, parameters))}), but it "
-                        f"is called with {count}: {error}. The operands that follow the functions are passed to every "
+        taken = ", ".join(map(str, parameters))
+        raise TypeError(f"{place.construct}: {place.role}, {place.label}, takes ({taken}), but it is called with "
+                        f"{count}: {error}. The operands that follow the functions are passed to every "
                         "branch.") from None
 
 

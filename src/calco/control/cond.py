@@ -4,9 +4,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-from calco.avals import dtypes, tangent_aval, trees
-from calco.control.branches import close_branches, joined_types, trace_branches
-from calco.control.programs import take
+from calco.avals import dtypes, options, tangent_aval, trees
 from calco.control.branch_programs import (
     any_of,
     known_branch,
@@ -15,9 +13,12 @@ from calco.control.branch_programs import (
     residual_slots,
     with_common_operands,
 )
+from calco.control.branches import close_branches, joined_types, trace_branches
+from calco.control.programs import take
 from calco.control.references import pure_branches, spread
+from calco.control.remembered import remembered
 from calco.control.select_branches import check_effects, select_branches_p
-from calco.core import Array, Linear, Primitive, Zero
+from calco.core import Array, Linear, Primitive, Zero, state
 from calco.core.effects import needs_token
 from calco.hlo import TOKEN, Value
 from calco.ir import ClosedJaxpr, Literal
@@ -159,7 +160,8 @@ def _discharge(values, refs, *, branches):
 
 
 cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce, discharge=_discharge)
+                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce,
+                   discharge=_discharge)
 
 
 # --- the functions ------------------------------------------------------------------------------
@@ -186,19 +188,36 @@ def run_branches(construct: str, index, functions: dict[str, Callable], operands
     leaves, in_tree = trees.flatten(operands)
     avals = [check_array(construct, f"operand {path}", x)
              for path, x in zip(trees.path_strings(in_tree), leaves)]
-    taken = int(index.val) if index.__class__ is Literal else None
-    branches = trace_branches(construct, functions, in_tree, avals, taken)
-    out_avals = joined_types(construct, branches)
-    programs, captured = close_branches(branches, out_avals)
+    def make():
+        taken = int(index.val) if index.__class__ is Literal else None
+        branches = trace_branches(construct, functions, in_tree, avals, taken)
+        return *close_branches(branches, joined_types(construct, branches)), branches[0].out_tree
+
+    programs, captured, out_tree = remembered(list(functions.values()), (construct, *functions, in_tree, *avals), make)
     outs = bind_cond(index, programs, [*captured, *map(_as_atom, leaves)])
-    return trees.unflatten(branches[0].out_tree, outs)
+    return trees.unflatten(out_tree, outs)
 
 
-_OLD_FORM = (". The form with an operand for each branch, cond(pred, true_operand, true_fun, false_operand, false_fun), is "
-             "gone: pass all operands to both functions, cond(pred, true_fun, false_fun, *operands)")
+def _operands(construct: str, operands: tuple, operand) -> tuple:
+    """The operands, given one by one or, in the old way, one by its name."""
+    if operand is _NOT_GIVEN:
+        return operands
+    if operands:
+        raise TypeError(f"{construct}: if the 'operand' keyword is passed then no positional operands can be passed, "
+                        f"got operand={operand!r} and positional operands {operands!r}")
+    return (operand,)
 
 
-def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None):
+def _without_compiling() -> bool:
+    return options.thread.current.disable_jit and state.trace.eager
+
+
+_NOT_GIVEN = object()
+_OLD_FORM = (". The form with an operand for each branch, cond(pred, true_operand, true_fun, false_operand, "
+             "false_fun), is gone: pass all operands to both functions, cond(pred, true_fun, false_fun, *operands)")
+
+
+def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_GIVEN):
     """Run `true_fun` or `false_fun` on the operands, as `pred` says when the program runs.
 
     Both functions are traced. The compiled program evaluates `pred` on every call and runs one of them.
@@ -211,6 +230,8 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
         Of the operands; their results have one tree structure and equal shapes and dtypes. Python numbers
         in the results give way to the dtype of the other branch.
     *operands : pytrees of arrays
+    operand : pytree of arrays, optional
+        The only operand, by name: an older form.
 
     Raises
     ------
@@ -225,11 +246,7 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
     >>> calco.jit(lambda x: lax.cond(x > 0, lambda v: v * 2, lambda v: -v, x))(-3.0).item()
     3.0
     """
-    if operand is not None:
-        if operands:
-            raise TypeError("if 'operand' keyword is passed then no positional operands can be passed, got "
-                            f"operand={operand!r} and positional operands {operands!r}")
-        operands = (operand,)
+    operands = _operands("lax.cond", operands, operand)
     for name, function in (("true_fun", true_fun), ("false_fun", false_fun)):
         if not callable(function):
             old = callable(false_fun) and len(operands) == 2 and callable(operands[1])
@@ -239,6 +256,8 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
     if dtypes.kind(aval.dtype) in "cV":
         raise TypeError("lax.cond: pred must be a bool or a real number, got "
                         f"{'float0' if aval.dtype == dtypes.float0 else aval.dtype.name}")
+    if _without_compiling():
+        return (true_fun if pred else false_fun)(*operands)
     if not isinstance(pred, Array):
         pred = bool(pred)
         index = literal_like(int(pred), dtypes.int32)
@@ -252,7 +271,7 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=None)
 _WIDE = (dtypes.uint32, dtypes.int64, dtypes.uint64)
 
 
-def switch(index, branches: Sequence[Callable], *operands, operand=None):
+def switch(index, branches: Sequence[Callable], *operands, operand=_NOT_GIVEN):
     """Run one of `branches` on the operands, the one with number `index` when the program runs.
 
     Parameters
@@ -269,8 +288,7 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
     >>> lax.switch(1, [lambda x: x, lambda x: x * 10], 2.0).item()
     20.0
     """
-    if operand is not None:
-        operands = (operand,)
+    operands = _operands("lax.switch", operands, operand)
     branches = tuple(branches)
     if not branches:
         raise ValueError("Empty branch sequence: lax.switch needs at least one branch")
@@ -284,11 +302,13 @@ def switch(index, branches: Sequence[Callable], *operands, operand=None):
     if not isinstance(index, Array):
         number = operator.index(index)
         if not 0 <= number < len(branches):
-            warn_at_user_line(UserWarning(f"lax.switch: index {number} is out of range for {len(branches)} branches and "
-                                          "is clamped"))
+            warn_at_user_line(UserWarning(f"lax.switch: index {number} is out of range for {len(branches)} branches "
+                                          "and is clamped"))
         index = min(max(number, 0), len(branches) - 1)
     if len(branches) == 1:
         return branches[0](*operands)
+    if _without_compiling():
+        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     if not isinstance(index, Array):
         index = literal_like(index, dtypes.int32)
     else:

@@ -84,8 +84,8 @@ def _masked_equation(eqn, taken, values: list):
         return replay(called.jaxpr, called.consts, [taken, *values])
     if has_effects(eqn):
         place = place_of(eqn.code, eqn.lasti)
-        raise NotImplementedError(f"{name} at {place} has effects that cannot be left out for the elements of a batch that "
-                                  "do not take the branch it stands in; move it out of the branch")
+        raise NotImplementedError(f"{name} at {place} has effects that cannot be left out for the elements of a batch "
+                                  "that do not take the branch it stands in; move it out of the branch")
     return interpret(eqn, values)  # loops of a solver, which has a bound of its own
 
 

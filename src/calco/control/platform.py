@@ -28,8 +28,8 @@ def _number(platforms: tuple, where: str = "") -> int:
     number = _chosen(platforms, platform)
     if number is None:
         given = ", ".join(name for names in platforms for name in names)
-        raise NotImplementedError(f"lax.platform_dependent{where}: there is no function for the platform {platform}, and "
-                                  f"no default; given: {given}. Pass {platform}=function or default=function.")
+        raise NotImplementedError(f"lax.platform_dependent{where}: there is no function for the platform {platform}, "
+                                  f"and no default; given: {given}. Pass {platform}=function or default=function.")
     return number
 
 

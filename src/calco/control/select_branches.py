@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from calco.avals import dtypes, shaped, tangent_aval
-from calco.control.masking import masked_program, needs_mask
-from calco.control.programs import dce_program, take
 from calco.control.branch_programs import (
     any_of,
     known_branch,
@@ -21,6 +19,8 @@ from calco.control.branch_programs import (
     residual_slots,
     with_common_operands,
 )
+from calco.control.masking import masked_program, needs_mask
+from calco.control.programs import dce_program, take
 from calco.core import Linear, Primitive, Zero
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
@@ -49,11 +49,12 @@ def _infer(index, *avals, branches, dims, size):
     outs = branches[0].out_avals
     for i, branch in enumerate(branches):
         if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(given, branch.in_avals, strict=True)):
-            raise TypeError(f"select_branches: operands ({', '.join(a.short for a in avals)}) mapped along {dims} do not "
-                            f"match the inputs of branch {i} ({', '.join(a.short for a in branch.in_avals)})")
+            raise TypeError(f"select_branches: operands ({', '.join(a.short for a in avals)}) mapped along {dims} do "
+                            f"not match the inputs of branch {i} ({', '.join(a.short for a in branch.in_avals)})")
         if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(outs, branch.out_avals, strict=True)):
-            raise TypeError(f"select_branches: the outputs of branch {i} ({', '.join(a.short for a in branch.out_avals)}) "
-                            f"are not those of branch 0 ({', '.join(a.short for a in outs)})")
+            raise TypeError(f"select_branches: the outputs of branch {i} "
+                            f"({', '.join(a.short for a in branch.out_avals)}) are not those of branch 0 "
+                            f"({', '.join(a.short for a in outs)})")
     return [with_dim(a, size, 0) for a in outs]
 
 
@@ -65,7 +66,7 @@ def _for_all(branch: ClosedJaxpr, size: int, dims) -> ClosedJaxpr:
 
 
 def check_effects(branches: Sequence[ClosedJaxpr], size: int, dims) -> None:
-    """Raise if what a branch does besides computing its results cannot be left out for the elements that do not take it.
+    """Raise if what a branch does besides computing results cannot be left out for elements that do not take it.
 
     Raises
     ------
@@ -79,9 +80,9 @@ def check_effects(branches: Sequence[ClosedJaxpr], size: int, dims) -> None:
             except (NotImplementedError, ValueError) as error:
                 frame = user_frame()
                 error.add_note(f"This is an effect of branch {number} of the conditional at "
-                               f"{place_of(frame.f_code, frame.f_lasti)}. Its predicate is mapped over, so that every branch "
-                               "runs for every element. lax.map runs the branches that elements take, one element after "
-                               "the other.")
+                               f"{place_of(frame.f_code, frame.f_lasti)}. Its predicate is mapped over, so that every "
+                               "branch runs for every element. lax.map runs the branches that elements take, one "
+                               "element after the other.")
                 raise
 
 

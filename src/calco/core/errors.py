@@ -415,8 +415,8 @@ class BranchRecursionError(CalcoError, RecursionError):
     Cause: all branches are traced, whatever the predicate is. A recursion that ends because a predicate becomes false
     ends when Python decides it, not when the program does.
 
-    What works: Python's ``if`` on what is known while tracing (shapes, static arguments), which traces one branch; a loop
-    (`lax.while_loop`, `lax.scan`) where the predicate depends on traced data.
+    What works: Python's ``if`` on what is known while tracing (shapes, static arguments), which traces one branch; a
+    loop (`lax.while_loop`, `lax.scan`) where the predicate depends on traced data.
 
     Parameters
     ----------
@@ -440,11 +440,11 @@ class BranchRecursionError(CalcoError, RecursionError):
     def __init__(self, branch, place: Place, taken: str | None = None):
         self.construct, self.place, self.function = branch.construct, place, branch.label
         known = taken is not None
-        self.remedy = ("Python's `if`, which traces one branch alone: the predicate is known while tracing" if known else
-                       "Python's `if` where the predicate is known while tracing, or lax.while_loop or lax.scan where it "
-                       "depends on traced values")
-        constant = f"  It has a constant predicate, a Python value: the program takes {taken} always.\n" if known else ""
+        self.remedy = ("Python's `if`, which traces one branch alone: the predicate is known while tracing"
+                       if known else "Python's `if` where the predicate is known while tracing, or lax.while_loop or "
+                       "lax.scan where it depends on traced values")
+        constant = f"  It has a constant predicate, a Python value: the program takes {taken} always.\n" * known
         super().__init__(
-            f"The recursion through {branch.role} of {branch.construct} has no end: every branch is traced, whatever the "
-            f"predicate is, and so is the call of the function itself in {branch.label}.\n\n"
+            f"The recursion through {branch.role} of {branch.construct} has no end: every branch is traced, whatever "
+            f"the predicate is, and so is the call of the function itself in {branch.label}.\n\n"
             f"  {short_path(place.file)}:{place.line}\n      {place.text}\n\n{constant}  Instead:   {self.remedy}")

@@ -155,7 +155,7 @@ def _decisions(text: Styled, account) -> None:
 
 def _settled(text: Styled, account) -> None:
     if account.settled:
-        text.heading("conditionals with a constant predicate", "all branches are in the program, which takes one always")
+        text.heading("conditionals with a constant predicate", "all branches are recorded, one is always taken")
         text.table([(Span(f"{s.primitive} of {s.branches} branches"), Span(f"takes branch {s.taken}", "value"),
                      Span(place_text(s.place), "place")) for s in account.settled], limit=_ROWS)
         text.blank()

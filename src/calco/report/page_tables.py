@@ -100,8 +100,9 @@ class TablePage:
                           Cell(d.reason), Cell(f"{d.count:,}", d.count, "num"),
                           Cell(f"{d.equations:,}" if d.equations else "", d.equations, "num")], d.place)
                 for d in account.decisions]
-        rows += [self.row([Cell(s.primitive, kind="name"), Cell(""), Cell(f"takes branch {s.taken} of {s.branches} always"),
-                           Cell("the predicate is a constant"), Cell(""), Cell("")], s.place) for s in account.settled]
+        rows += [self.row([Cell(s.primitive, kind="name"), Cell(""),
+                           Cell(f"takes branch {s.taken} of {s.branches} always"), Cell("the predicate is a constant"),
+                           Cell(""), Cell("")], s.place) for s in account.settled]
         rows += [self.row([Cell(s.primitive, kind="name"), Cell(""), Cell(f"all {s.branches} branches run"),
                            Cell(f"{s.size} predicates, mapped over"), Cell(""), Cell("")], s.place)
                  for s in account.selected]
