@@ -21,6 +21,7 @@ import effects
 import jax
 import jax.numpy as jnp
 import loops
+import memory as peaks
 import numpy as np
 from guards import CASES, checking
 from guards import tracing as tracing_with_guards
@@ -154,6 +155,14 @@ def callbacks() -> None:
     effects.measure(report)
 
 
+def memory() -> None:
+    peaks.measure(ROWS)
+    params, x = peaks.arguments(False)
+    ours, theirs = peaks.gradient(calco, "checkpoint", False), peaks.gradient(jax, "checkpoint", False)
+    report(f"trace of grad: {peaks.LAYERS} checkpointed layers",
+           side_by_side(*fresh(ours, theirs, (params, x)), repeat=EQUALLY_LONG), faster=8)
+
+
 def importing() -> None:
     def start(module: str):
         # pip compiles what it installs; a first run does it for a checkout, unless the environment forbids it.
@@ -180,7 +189,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    for group in (tracing, scaling, calls, control_flow, callbacks, account, importing):
+    for group in (tracing, scaling, calls, control_flow, callbacks, memory, account, importing):
         if options.only in group.__name__:
             console.print(f"measuring {group.__name__} ...")
             group()

@@ -9,15 +9,16 @@ import numpy as np
 from calco.avals import tangent_aval, trees
 from calco.control.programs import dce_program, hoist, take
 from calco.control.references import spread
-from calco.control.remat_programs import shared_program
+from calco.control.remat_programs import argument_paths, shared_program
 from calco.control.remat_split import rematerialized
-from calco.core import Linear, Primitive, Zero
+from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.core.errors import ConcretizationTypeError
 from calco.engine import default_backend
 from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ir.evaluate import evaluate_reference
+from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import enclosing, python_literal, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
@@ -234,7 +235,7 @@ def _static_names(names) -> tuple[str, ...]:
 
 class _Call:
     """A call of a function under `checkpoint`: its arguments told apart, and its program."""
-    __slots__ = ("function", "args", "kwargs", "leaves", "in_tree", "names", "out_tree")
+    __slots__ = ("function", "fixed", "fixed_names", "leaves", "in_tree", "names", "out_tree")
 
     def __init__(self, function: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...], static: tuple[str, ...]):
         self.function, self.out_tree = function, None
@@ -243,32 +244,32 @@ class _Call:
             if not -count <= i < count:
                 raise ValueError(f"checkpoint: static_argnums has {i}, but {function_name(function)} was called with "
                                  f"{count} positional arguments")
-        named = argument_names(function, count)
-        fixed = {i % count for i in numbers} | {i for i, name in enumerate(named) if name in static}
-        self.args = {i: x for i, x in enumerate(args) if i in fixed}
-        self.kwargs = {k: x for k, x in kwargs.items() if k in static}
-        traced = {i: x for i, x in enumerate(args) if i not in fixed}
-        traced_kwargs = {k: x for k, x in kwargs.items() if k not in static}
-        self.leaves, self.in_tree = trees.flatten((traced, traced_kwargs))
-        self.names = []
-        for part, labels in ((traced, named), (traced_kwargs, None)):
-            for key, x in sorted(part.items()):
-                label = key if labels is None else labels[key]
-                self.names += [label + path for path in trees.path_strings(trees.structure(x))]
+        places = {i % count for i in numbers}
+        if static:
+            places |= {i for i, name in enumerate(argument_names(function, count)) if name in static}
+        self.fixed = {i: args[i] for i in places}
+        self.fixed_names = {k: x for k, x in kwargs.items() if k in static}
+        # None in place of what is not traced: it has no leaves.
+        traced = [None if i in places else x for i, x in enumerate(args)] if places else args
+        traced_kwargs = {k: x for k, x in kwargs.items() if k not in static} if static else kwargs
+        self.leaves, self.in_tree = trees.flatten((list(traced), traced_kwargs))
+        in_tree = self.in_tree
+        self.names = trees.Names(len(self.leaves), lambda: argument_paths(function, in_tree))
 
     def flat(self, *leaves):
-        traced, kwargs = trees.unflatten(self.in_tree, leaves)
-        args = [x for _, x in sorted({**self.args, **traced}.items())]
-        outs, self.out_tree = trees.flatten(self.function(*args, **self.kwargs, **kwargs))
+        args, kwargs = trees.unflatten(self.in_tree, leaves)
+        for i, x in self.fixed.items():
+            args[i] = x
+        outs, self.out_tree = trees.flatten(self.function(*args, **self.fixed_names, **kwargs))
         check_arrays("checkpoint", f"the output{{}} of {function_name(self.function)}",
                      trees.path_strings(self.out_tree), outs)
         return outs
 
     def staged(self) -> ClosedJaxpr:
         name = function_name(self.function)
-        avals = [self._aval(label, x) for label, x in zip(self.names, self.leaves, strict=True)]
+        avals = [x.aval if isinstance(x, Array) else self._aval(i, x) for i, x in enumerate(self.leaves)]
         try:
-            staged = stage(self.flat, avals, DebugInfo(name, tuple(self.names)), outer=enclosing())
+            staged = stage(self.flat, avals, DebugInfo(name, self.names), outer=enclosing())
         except ConcretizationTypeError as error:
             error.add_note(f"This was raised while tracing {name} for checkpoint, which traces all arguments, inside and "
                            "outside of jit; name those that are Python values in its static_argnums.")
@@ -277,9 +278,11 @@ class _Call:
         keep_selected(staged.selected)
         return staged.closed
 
-    def _aval(self, label: str, x):
+    def _aval(self, index: int, x):
+        if x.__class__ in PYTHON_NUMBERS:
+            return aval_of(x)
         try:
-            return check_array(f"checkpoint of {function_name(self.function)}", f"argument {label}", x)
+            return check_array(f"checkpoint of {function_name(self.function)}", f"argument {self.names[index]}", x)
         except TypeError as error:
             if isinstance(x, (str, bytes)) or callable(x):
                 raise TypeError(f"{error}; name it in static_argnums or static_argnames if it is a Python value") from None
@@ -287,4 +290,4 @@ class _Call:
 
     def atoms(self) -> list:
         """The traced leaves; Python numbers as literals, so that they keep their weak types."""
-        return [python_literal(x) if x.__class__ in (bool, int, float, complex) else x for x in self.leaves]
+        return [python_literal(x) if x.__class__ in PYTHON_NUMBERS else x for x in self.leaves]

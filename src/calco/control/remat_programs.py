@@ -1,10 +1,13 @@
-"""Equal programs made one: a layer that is applied many times is differentiated and lowered once."""
+"""Equal programs made one, so that a layer applied many times is differentiated and lowered once; names of arguments."""
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
+from calco.avals import trees
 from calco.core import Trace, eager_trace, state
 from calco.ir import ClosedJaxpr, Jaxpr, Literal
+from calco.transforms.arguments import argument_names
 
 _programs: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 # Programs kept until the outermost trace that uses them is gone: that they are known is worth something only then.
@@ -45,7 +48,7 @@ def _structure(jaxpr: Jaxpr) -> tuple:
                           tuple([(name, type(value), _value(value)) for name, value in eqn.params.items()])))
         for v in eqn.outvars:
             numbers[id(v)] = len(numbers)
-    return (jaxpr.debug, tuple([v.aval for v in jaxpr.invars]), tuple([_atom(v, numbers) for v in jaxpr.outvars]),
+    return (jaxpr.debug.name, tuple([v.aval for v in jaxpr.invars]), tuple([_atom(v, numbers) for v in jaxpr.outvars]),
             tuple(equations))
 
 
@@ -61,3 +64,11 @@ def _value(value):
     if value.__class__ is tuple and any(isinstance(v, ClosedJaxpr) for v in value):
         return tuple([_value(v) for v in value])
     return value
+
+
+def argument_paths(function: Callable, in_tree: trees.PyTreeDef) -> list[str]:
+    """The names of the flat arguments of a call, whose tree is of (list of arguments, dictionary of keywords)."""
+    args, kwargs = in_tree.children()
+    labels = [*argument_names(function, args.num_children), *kwargs.entries()]
+    parts = [*args.children(), *kwargs.children()]
+    return [label + path for label, part in zip(labels, parts, strict=True) for path in trees.path_strings(part)]

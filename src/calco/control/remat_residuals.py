@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, trees
+from calco.control.remat_programs import argument_paths
 from calco.core.sites import short_path
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from calco.ops.conversion import name_p
 from calco.tracing import enclosing, place_of, stage
-from calco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
+from calco.transforms.arguments import check_array, check_arrays, check_callable, function_name
 from calco.transforms.reverse import linearize_flat
 
 
@@ -95,8 +96,8 @@ def saved_residuals(f: Callable, *args, **kwargs) -> list[Residual]:
     f32[] from the argument y
     """
     check_callable("saved_residuals", f)
-    leaves, in_tree = trees.flatten((args, kwargs))
-    names = _argument_paths(f, args, kwargs)
+    leaves, in_tree = trees.flatten((list(args), kwargs))
+    names = argument_paths(f, in_tree)
     name = function_name(f)
     avals = [check_array(f"saved_residuals of {name}", f"argument {path}", x)
              for path, x in zip(names, leaves, strict=True)]
@@ -125,12 +126,6 @@ def print_saved_residuals(f: Callable, *args, **kwargs) -> None:
     """
     for residual in saved_residuals(f, *args, **kwargs):
         print(residual)
-
-
-def _argument_paths(f: Callable, args, kwargs) -> list[str]:
-    """The names of the flat arguments: ``x``, ``params['w']``."""
-    labels = [*zip(argument_names(f, len(args)), args), *sorted(kwargs.items())]
-    return [label + path for label, x in labels for path in trees.path_strings(trees.structure(x))]
 
 
 class _Scope(NamedTuple):
