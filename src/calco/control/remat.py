@@ -13,7 +13,6 @@ from calco.control.remat_programs import argument_paths, shared_program
 from calco.control.remat_split import rematerialized
 from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
-from calco.core.errors import ConcretizationTypeError
 from calco.engine import default_backend
 from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, DebugInfo
@@ -45,7 +44,8 @@ def _bind(closed: ClosedJaxpr, operands, params: dict) -> list:
 
 def _infer(*avals, jaxpr, prevent_cse, differentiated, policy):
     want = jaxpr.in_avals
-    if len(avals) != len(want) or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want)):
+    if list(avals) != want and (len(avals) != len(want) or any(
+            a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want))):
         raise TypeError(f"remat2 of {jaxpr.jaxpr.debug.name}: operands ({', '.join(a.short for a in avals)}) do not "
                         f"match the program's inputs ({', '.join(a.short for a in want)})")
     return list(jaxpr.out_avals)
@@ -268,12 +268,7 @@ class _Call:
     def staged(self) -> ClosedJaxpr:
         name = function_name(self.function)
         avals = [x.aval if isinstance(x, Array) else self._aval(i, x) for i, x in enumerate(self.leaves)]
-        try:
-            staged = stage(self.flat, avals, DebugInfo(name, self.names), outer=enclosing())
-        except ConcretizationTypeError as error:
-            error.add_note(f"This was raised while tracing {name} for checkpoint, which traces all arguments, inside and "
-                           "outside of jit; name those that are Python values in its static_argnums.")
-            raise
+        staged = stage(self.flat, avals, DebugInfo(name, self.names), outer=enclosing(), transform="checkpoint")
         check_staged(staged.jaxpr, staged.captures, self.function)
         keep_selected(staged.selected)
         return staged.closed

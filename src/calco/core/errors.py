@@ -195,7 +195,7 @@ def _from_arguments(origin: Origin) -> str:
 
 def _static_advice(site: Site, origin: Origin) -> str:
     """`static_argnames`, when the value is, or plainly comes from, a count, a flag or a Python number."""
-    if origin.transform not in (None, "jit") or not origin.function or len(origin.arguments) != 1:
+    if origin.transform not in (None, "jit", "checkpoint") or not origin.function or len(origin.arguments) != 1:
         return ""
     name = origin.arguments[0]
     value = site.tracer if origin.created is None else site.frame.f_locals.get(name)
@@ -204,6 +204,8 @@ def _static_advice(site: Site, origin: Origin) -> str:
     if not getattr(value, "weak_type", False) and value.dtype.kind not in "biu":
         return ""
     function = origin.function if origin.function.isidentifier() else "f"
+    if origin.transform == "checkpoint":
+        return f'checkpoint({function}, static_argnames="{name}") (or static_argnums) leaves it a Python value'
     return f'jit({function}, static_argnames="{name}") (or static_argnums) compiles one program for each value'
 
 

@@ -76,9 +76,11 @@ class StagingTrace(Trace):
     where : (code, lasti) or None
         A source place to give to equations instead of the line that is running.
     selected : list of SelectedBranch
+    transform : str or None
+        What traces the function, for error messages, where it is not `jit`.
     """
-    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "_by_id", "_aliases",
-                 "_taken", "_jaxpr")
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "transform", "_by_id",
+                 "_aliases", "_taken", "_jaxpr")
 
     def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)
@@ -88,6 +90,7 @@ class StagingTrace(Trace):
         self.append = self.eqns.append
         self.invars: list[StagedTracer] = []
         self.captures: list[Capture] = []
+        self.transform: str | None = None
         self.where: tuple | None = None  # (code, lasti) to use instead of the caller's
         self.debug = debug
         self._by_id: dict[int, Capture] = {}
@@ -290,7 +293,7 @@ class StagingTrace(Trace):
                 if number in needed and value is not None:
                     outer = value.owner.origin(value)
                     return outer._replace(created=text or outer.created)
-        return errors.Origin(self.debug.name, tuple(found), text)
+        return errors.Origin(self.debug.name, tuple(found), text, self.transform)
 
 
 def python_literal(x) -> Literal:
@@ -364,7 +367,7 @@ def so_far(trace: StagingTrace) -> Staged:
 
 
 def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = DebugInfo(),
-          where: tuple | None = None, outer: StagingTrace | None = None) -> Staged:
+          where: tuple | None = None, outer: StagingTrace | None = None, transform: str | None = None) -> Staged:
     """Run `function` once on tracers of these types and record what it does.
 
     Parameters
@@ -376,11 +379,12 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
     where : (code, lasti), optional
         A source place to give to all equations instead of the line that ran them.
     outer : StagingTrace, optional
-        See `StagingTrace.outer`.
+    transform : str, optional
+        See `StagingTrace`.
     """
     before = state.trace
     trace = StagingTrace(before, debug, outer)
-    trace.where = where
+    trace.where, trace.transform = where, transform
     inputs = []
     for aval in avals:
         tracer = _new(StagedTracer)
