@@ -10,6 +10,7 @@ from calco.control.custom_calls import (
     CustomCall,
     Flat,
     StagedFunction,
+    as_array,
     check_operands,
     joined,
     label_of,
@@ -47,7 +48,7 @@ class VmapRule:
 
     def __call__(self, consts, size: int, mapped: Sequence[bool], values: Sequence) -> tuple[list, list[bool]]:
         pair = self.function(size, list(trees.unflatten(self.in_tree, mapped)),
-                             *trees.unflatten(self.in_tree, values))
+                             *trees.unflatten(self.in_tree, map(as_array, values)))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{self._who} must return a pair (out, out_batched), got {pair!r}. out_batched has the "
                             "structure of out and says of each array whether axis 0 of it is mapped.")

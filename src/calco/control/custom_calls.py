@@ -169,6 +169,7 @@ class Flat:
         self.__name__ = name or function_name(function)
 
     def __call__(self, *leaves) -> list:
+        leaves = [as_array(x) if x.__class__ is Literal else x for x in leaves]
         outs, self.out_tree = trees.flatten(self.function(*trees.unflatten(self.in_tree, leaves)))
         for i, x in enumerate(outs):
             check_array(self.construct, f"the output{trees.path_strings(self.out_tree)[i]} of {self.__name__}", x)

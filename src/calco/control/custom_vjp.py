@@ -259,8 +259,8 @@ class custom_vjp:
 def _traced_nondiff(label: str, name: str, leaf: Tracer) -> errors.UnexpectedTracerError:
     remedy = f"leave {name} out of nondiff_argnums, and return None for its cotangent"
     error = errors.UnexpectedTracerError.__new__(errors.UnexpectedTracerError)
-    error.args = (f"custom_vjp {label}: argument {name} is in nondiff_argnums, and a traced value ({leaf.aval.short}) was "
-                  f"passed. The backward rule runs after the trace that it belongs to. Instead: {remedy}.",)
+    error.args = (f"custom_vjp {label}: argument {name} is in nondiff_argnums, and a traced value ({leaf.aval.short}) "
+                  f"was passed. The backward rule runs after the trace that it belongs to. Instead: {remedy}.",)
     error.remedy, error.function = remedy, label
     return error
 
