@@ -11,6 +11,7 @@ from calco.ops.families import add_any_p
 from calco.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad_p, slice_p
 from calco.ops.structure import broadcast_in_dim_p
 from calco.reroll.dataflow import CARRY, INTERNAL, INVARIANT, Segment, is_literal
+from calco.reroll.deriving import Derived
 from calco.reroll.table import Table
 from calco.reroll.vectors import Numbers
 
@@ -50,10 +51,11 @@ class Body:
         Code to variable.
     carried, each, counted : lists
     """
-    __slots__ = ("table", "segment", "eqns", "results", "invariants", "carried", "each", "counted", "_known")
+    __slots__ = ("table", "segment", "eqns", "results", "invariants", "carried", "each", "counted", "_known",
+                 "_derived")
 
-    def __init__(self, table: Table, segment: Segment):
-        self.table, self.segment = table, segment
+    def __init__(self, table: Table, segment: Segment, derived: dict[bytes, Derived]):
+        self.table, self.segment, self._derived = table, segment, derived
         self.eqns: list[Eqn] = []
         self.results: list[Var] = []
         self.invariants: dict[int, Var] = {}
@@ -75,22 +77,34 @@ class Body:
         """What stands for an operand inside the body."""
         if column.kind == INTERNAL:
             return self.results[column.slot]
-        code = int(column.codes[0])
-        if column.kind == INVARIANT:
+        if column.kind == CARRY:
+            initial = tuple(column.codes[:column.distance].tolist())
+            return self._once(("carry", column.slot, initial), aval,
+                              lambda var: self.carried.append(Carried(var, column.slot, initial)))
+        return self._outside(column.codes, aval, column.kind == INVARIANT)
+
+    def _outside(self, codes: np.ndarray, aval: ShapedArray, invariant: bool):
+        """What stands for values from outside the iteration."""
+        code = int(codes[0])
+        if invariant:
             if is_literal(code):
                 return self.table.atom(code)
             if code not in self.invariants:
                 self.invariants[code] = Var(aval)
             return self.invariants[code]
-        if column.kind == CARRY:
-            initial = tuple(column.codes[:column.distance].tolist())
-            return self._once(("carry", column.slot, initial), aval,
-                              lambda var: self.carried.append(Carried(var, column.slot, initial)))
         if is_literal(code):
-            values = np.array([self.table.atom(c).val for c in column.codes.tolist()], aval.dtype)
+            values = np.array([self.table.atom(c).val for c in codes.tolist()], aval.dtype)
             return self.count(Numbers(values, aval.weak_type))
-        return self._once(("each", column.codes.tobytes()), aval,
-                          lambda var: self.each.append(Each(var, column.codes)))
+        key = codes.tobytes()
+        derived = self._derived.get(key)
+        if derived is None:
+            return self._once(("each", key), aval, lambda var: self.each.append(Each(var, codes)))
+        if ("each", key) not in self._known:
+            eqn = derived.eqn
+            ins = [self._outside(o, v.aval, bool((o == o[0]).all())) for o, v in zip(derived.operands, eqn.invars)]
+            var = self._known["each", key] = Var(aval)
+            self.eqns.append(Eqn(eqn.primitive, ins, (var,), eqn.params, eqn.code, eqn.lasti))
+        return self._known["each", key]
 
     def _once(self, key: tuple, aval: ShapedArray, add) -> Var:
         found = self._known.get(key)
@@ -176,6 +190,6 @@ def _only_widens(eqn: Eqn) -> bool:
 # Operations that cost about as much as moving their operands.
 CHEAP = frozenset(
     "abs add add_any and ceil clamp convert_element_type copy cos div eq erf exp exp2 expm1 floor ge gt imag "
-    "integer_pow is_finite le log log1p logistic lt max min mul ne neg not nextafter or pow real rem round rsqrt select_n "
-    "shift_left shift_right_arithmetic shift_right_logical sign sin sqrt square stop_gradient sub tan tanh xor "
+    "integer_pow is_finite le log log1p logistic lt max min mul ne neg not nextafter or pow real rem round rsqrt "
+    "select_n shift_left shift_right_arithmetic shift_right_logical sign sin sqrt square stop_gradient sub tan tanh xor "
     "broadcast_in_dim reshape squeeze slice dynamic_slice".split()) | {add_any_p.name}

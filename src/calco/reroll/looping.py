@@ -5,16 +5,17 @@ import numpy as np
 
 from calco.control.scan import scan_p
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
+from calco.ir.rewrite import dce
 from calco.ops.shapes import concatenate_p, squeeze_p
 from calco.ops.slicing import dynamic_slice_p
 from calco.ops.structure import broadcast_in_dim_p
+from calco.reroll.accumulating import accumulate
 from calco.reroll.bodies import INDEX, ZERO, Body, Counted, Each
 from calco.reroll.dataflow import Segment
 from calco.reroll.places import Writer
+from calco.reroll.policy import LAST_FEW
 from calco.reroll.table import Table
 from calco.reroll.vectors import Numbers, numbers_p
-
-LAST_FEW = 3  # so many results of the last iterations are handed on; more are stacked
 
 
 class Chain:
@@ -48,9 +49,8 @@ class Loop:
     """A segment on its way to a scan equation."""
     __slots__ = ("writer", "table", "segment", "body", "chains", "consts", "xs", "before", "eqn", "reverse")
 
-    def __init__(self, writer: Writer, table: Table, segment: Segment):
-        self.writer, self.table, self.segment = writer, table, segment
-        self.body = Body(table, segment)
+    def __init__(self, writer: Writer, table: Table, segment: Segment, body: Body):
+        self.writer, self.table, self.segment, self.body = writer, table, segment, body
         self.eqn: Eqn = table.eqns[segment.start]
         self.chains: list[Chain] = []
         self.consts: list[tuple[Var, object]] = []
@@ -184,7 +184,8 @@ class Loop:
         outs += [self.body.results[slot] for slot in stacked]
         jaxpr = Jaxpr([], [*[var for var, _ in self.consts], *inputs, *xs], [*self.before, *self.body.eqns], outs,
                       DebugInfo("repeated"))
-        return ClosedJaxpr(jaxpr)
+        jaxpr, _ = dce(jaxpr, keep_inputs=True)
+        return ClosedJaxpr(dce(accumulate(jaxpr), keep_inputs=True)[0])
 
     def _initial(self, chain: Chain, place: int):
         code = chain.initial[place]

@@ -6,6 +6,7 @@ import numpy as np
 from calco.core import No, Primitive
 from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
 from calco.ir.evaluate import evaluate_reference
+from calco.ir.rewrite import dce
 from calco.reroll.bodies import Body
 from calco.reroll.dataflow import Segment
 from calco.reroll.places import Writer
@@ -34,7 +35,7 @@ outlined_p = Primitive(
     linearize=_MADE_LATE, multiple_results=True)
 
 
-def write_calls(writer: Writer, table: Table, segment: Segment, used: list[int], inner) -> None:
+def write_calls(writer: Writer, table: Table, segment: Segment, body: Body, used: list[int], inner) -> None:
     """Write a call for each iteration, and say what stands for its results.
 
     Parameters
@@ -44,16 +45,16 @@ def write_calls(writer: Writer, table: Table, segment: Segment, used: list[int],
     inner : callable
         What to do to the function: ``ClosedJaxpr -> ClosedJaxpr``.
     """
-    body = Body(table, segment)
-    closed = inner(ClosedJaxpr(Jaxpr(
-        [], [*body.invariants.values(), *[e.var for e in body.each], *[c.var for c in body.counted]], body.eqns,
-        [body.results[slot] for slot in used], DebugInfo("repeated"))))
+    invars = [*body.invariants.values(), *[e.var for e in body.each], *[c.var for c in body.counted]]
+    program, needed = dce(Jaxpr([], invars, body.eqns, [body.results[slot] for slot in used], DebugInfo("repeated")))
+    closed = inner(ClosedJaxpr(program))
     fixed = [table.atom(code) for code in body.invariants]
     base = int(table.bases[segment.start])
     for k in range(segment.trips):
         eqn: Eqn = table.eqns[segment.start + k * segment.period]
         operands = [writer.read(v, eqn) for v in (*fixed, *[table.atom(int(e.codes[k])) for e in body.each])]
         operands += [Literal(c.numbers.values[k], c.var.aval) for c in body.counted]
+        operands = [x for x, is_needed in zip(operands, needed, strict=True) if is_needed]
         outs = []
         for slot in used:
             old = table.results[base + k * segment.width + slot]

@@ -10,6 +10,7 @@ from calco.reroll.table import Table
 
 MODES = ("auto", "loop", "outline", "off")
 TRIPS = 4  # fewer iterations are never worth it
+LAST_FEW = 3  # so many results of the last iterations a loop hands on as carries; more are stacked
 
 
 class Limits(NamedTuple):

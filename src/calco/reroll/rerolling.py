@@ -5,21 +5,20 @@ import numpy as np
 
 from calco.ir import ClosedJaxpr, Eqn, Jaxpr
 from calco.ir.rewrite import dce, map_subjaxprs
-from calco.reroll.dataflow import Segment, read_segment
+from calco.reroll.dataflow import Segment
 from calco.reroll.facts import NearMiss, Outcome, Rerolled
-from calco.reroll.looping import LAST_FEW, Loop
+from calco.reroll.looping import Loop
 from calco.reroll.near import broken, lines_of, near_runs
 from calco.reroll.outlining import write_calls
 from calco.reroll.periods import candidate_periods, find_runs
 from calco.reroll.places import Writer
+from calco.reroll.planning import Plan, Planned
 from calco.reroll.policy import (
     MODES,
     TRIPS,
     limits_of,
     refuses_loop,
     refuses_outline,
-    refuses_to_keep,
-    stacked_bytes,
     unroll_of,
     unsound,
 )
@@ -111,8 +110,19 @@ class _Pass:
                 taken[segment.start:segment.stop] = True
             self.near += near_runs(jaxpr.eqns, tokens, periods, taken)
         if found:
-            return self._rewritten(jaxpr, table, found, depth)
+            plan = self._plan(table, tokens, found)
+            if plan.planned:
+                return self._rewritten(jaxpr, plan, depth)
         return self._inside(jaxpr, depth)
+
+    def _plan(self, table: Table, tokens: np.ndarray, found: list[Found]) -> Plan:
+        plan = Plan(table, tokens, self.limits, len(self.kinds) > 1)
+        for each in found:
+            plan.add(each, self._weight(table.eqns[each.segment.start:each.segment.stop]))
+        for segment, reason in plan.refused:
+            lines = lines_of(table.eqns[segment.start:segment.start + segment.period])
+            self.near.insert(0, NearMiss(*lines, segment.trips, segment.period, reason))
+        return plan
 
     def _weights(self, eqns: list[Eqn]) -> list[int]:
         """How many equations each stands for; only those of operations that hold programs are many."""
@@ -145,59 +155,34 @@ class _Pass:
         params = map_subjaxprs(eqn.params, lambda closed: self.closed(closed, depth + 1))
         return eqn if params is eqn.params else eqn.replace(params=params)
 
-    def _rewritten(self, jaxpr: Jaxpr, table: Table, found: list[Found], depth: int) -> Jaxpr:
-        writer, uses, at, changed = Writer(), Uses(table), 0, False
-        for segment, outline in found:
+    def _rewritten(self, jaxpr: Jaxpr, plan: Plan, depth: int) -> Jaxpr:
+        writer, uses, at = Writer(), plan.uses(), 0
+        for planned in plan.planned:
+            segment = planned.segment
             for eqn in jaxpr.eqns[at:segment.start]:
                 writer.copy(self._with_programs(eqn, depth))
-            at = segment.start
-            if self._write(writer, table, uses, segment, outline, depth):
-                at, changed = segment.stop, True
-        if not changed:
-            return self._inside(jaxpr, depth)
+            self._write(writer, plan.table, uses, planned, depth)
+            at = segment.stop
         for eqn in jaxpr.eqns[at:]:
             writer.copy(self._with_programs(eqn, depth))
         outvars = [writer.read(v) for v in jaxpr.outvars]
         return dce(jaxpr.replace(eqns=writer.eqns, outvars=outvars), keep_inputs=True)[0]
 
-    def _write(self, writer: Writer, table: Table, uses: Uses, segment: Segment, outline: bool, depth: int) -> bool:
-        """Write a segment as what it is to be; False where it is left alone."""
-        eqns = table.eqns[segment.start:segment.stop]
-        weight, before, unroll = self._weight(eqns), len(writer.eqns), 1
-        told = len(self.rerolled)
+    def _write(self, writer: Writer, table: Table, uses: Uses, planned: Planned, depth: int) -> None:
+        """Write a segment as what it is to be."""
+        segment, outline, body, weight = planned
+        before, unroll, told = len(writer.eqns), 1, len(self.rerolled)
 
         def inner(closed: ClosedJaxpr) -> ClosedJaxpr:
             return self.closed(closed, depth + 1)
 
-        used = uses.after_loop(table, segment)
-        if not outline:
-            reason = self._refuses(writer, table, segment, used)
-            if reason is not None:
-                if len(self.kinds) < 2 or refuses_outline(table, segment, self.limits, weight) is not None:
-                    first, last = lines_of(eqns[:segment.period])
-                    self.near.insert(0, NearMiss(first, last, segment.trips, segment.period, reason))
-                    return False
-                outline = True
-                segment, _ = read_segment(table, segment.start, segment.period, segment.trips, of_outline=True)
         if outline:
-            write_calls(writer, table, segment, uses.between_iterations(table, segment), inner)
+            write_calls(writer, table, segment, body, uses.between_iterations(table, segment), inner)
             after = len(writer.eqns) - before + self.tokens.weight(writer.eqns[-1]) - 1
         else:
             unroll = unroll_of(table, segment)
-            Loop(writer, table, segment).write(used, unroll, inner)
+            Loop(writer, table, segment, body).write(uses.after_loop(table, segment), unroll, inner)
             after = self._weight(writer.eqns[before:])
         kind = "outline" if outline else "loop"
-        fact = Rerolled(kind, *lines_of(eqns[:segment.period]), segment.trips, weight, after, unroll, depth)
-        self.rerolled.insert(told, fact)
-        return True
-
-    def _refuses(self, writer: Writer, table: Table, segment: Segment, used: dict[int, list[int]]) -> str | None:
-        """Why it does not pay to make a loop of a segment."""
-        def is_row(codes) -> bool:
-            rows = [writer.row(table.atom(code)) for code in codes.tolist()]
-            return rows[0] is not None and all([row is not None and row.array is rows[0].array for row in rows])
-
-        copied = stacked_bytes(table, segment, is_row)
-        if copied > self.limits.stacked_bytes:
-            return f"a loop would copy {copied / 1e6:.1f} MB into one array"
-        return refuses_to_keep(table, segment, used, LAST_FEW, self.limits)
+        lines = lines_of(table.eqns[segment.start:segment.start + segment.period])
+        self.rerolled.insert(told, Rerolled(kind, *lines, segment.trips, weight, after, unroll, depth))

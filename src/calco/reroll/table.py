@@ -19,6 +19,8 @@ class Table:
     eqns : list of Eqn
     codes : int64 array
         Of all operands, in order.
+    owners : int64 array
+        For each result, the place of its equation.
     offsets, bases : int64 arrays
         For each equation, and for the end: the place of its first operand in `codes`, of its first result among
         all results.
@@ -27,8 +29,8 @@ class Table:
     outputs : int64 array
         Codes of the program's outputs.
     """
-    __slots__ = ("eqns", "codes", "offsets", "bases", "results", "outputs", "_externals", "_literals", "_numbers",
-                 "_constants")
+    __slots__ = ("eqns", "codes", "offsets", "bases", "owners", "results", "outputs", "_externals", "_literals",
+                 "_numbers", "_constants")
 
     def __init__(self, jaxpr: Jaxpr):
         self.eqns = jaxpr.eqns
@@ -50,6 +52,7 @@ class Table:
             bases.append(count)
         self.codes = np.array(codes, np.int64)
         self.offsets, self.bases = np.array(offsets, np.int64), np.array(bases, np.int64)
+        self.owners = np.repeat(np.arange(len(jaxpr.eqns)), np.diff(self.bases))
         self.outputs = np.array([self.code_of(v) for v in jaxpr.outvars], np.int64)
 
     def code_of(self, atom) -> int:

@@ -1,23 +1,47 @@
 """Who reads what: the equations that read results of a segment from outside it."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from calco.reroll.bodies import Body
 from calco.reroll.dataflow import Segment
 from calco.reroll.table import Table
 
 
 class Uses:
-    """All reads of a program, sorted by what is read."""
+    """All reads of a program, sorted by what is read. Readers are places of equations; its outputs read last."""
     __slots__ = ("_codes", "_readers")
 
-    def __init__(self, table: Table):
-        count = len(table.eqns)
-        readers = np.repeat(np.arange(count), np.diff(table.offsets))
-        codes = np.concatenate((table.codes, table.outputs))
-        readers = np.concatenate((readers, np.full(len(table.outputs), count)))
-        order = np.argsort(codes, kind="stable")
-        self._codes, self._readers = codes[order], readers[order]
+    def __init__(self, table: Table, codes: Sequence[np.ndarray], readers: Sequence[np.ndarray]):
+        everything = np.concatenate((*codes, table.outputs))
+        order = np.argsort(everything, kind="stable")
+        self._codes = everything[order]
+        self._readers = np.concatenate((*readers, np.full(len(table.outputs), len(table.eqns))))[order]
+
+    @classmethod
+    def of_equations(cls, table: Table) -> Uses:
+        """Of the program as it is."""
+        return cls(table, [table.codes], [np.repeat(np.arange(len(table.eqns)), np.diff(table.offsets))])
+
+    @classmethod
+    def of_plan(cls, table: Table, bodies: Sequence[tuple[Segment, Body]]) -> Uses:
+        """With segments that read what their bodies do, each value in the iteration that needs it."""
+        straight = np.ones(len(table.eqns), bool)
+        codes, readers = [], []
+        for segment, body in bodies:
+            straight[segment.start:segment.stop] = False
+            first = [*body.invariants, *[code for carried in body.carried for code in carried.initial]]
+            codes.append(np.array(first, np.int64))
+            readers.append(np.full(len(first), segment.start))
+            for each in body.each:
+                codes.append(each.codes)
+                readers.append(segment.start + segment.period * np.arange(segment.trips))
+        counts = np.diff(table.offsets)
+        codes.append(table.codes[np.repeat(straight, counts)])
+        readers.append(np.repeat(np.arange(len(table.eqns)), counts)[np.repeat(straight, counts)])
+        return cls(table, codes, readers)
 
     def _of(self, table: Table, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
         low = table.bases[segment.start]

@@ -1,0 +1,95 @@
+"""What becomes of each segment, decided before anything is written."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from calco.ops.shapes import squeeze_p
+from calco.ops.slicing import slice_p
+from calco.reroll.bodies import Body
+from calco.reroll.dataflow import Segment, read_segment
+from calco.reroll.deriving import Derivation
+from calco.reroll.policy import LAST_FEW, Limits, refuses_outline, refuses_to_keep, stacked_bytes
+from calco.reroll.search import Found
+from calco.reroll.table import Table
+from calco.reroll.uses import Uses
+
+
+class Planned(NamedTuple):
+    """A segment, whether it becomes calls, its iteration as a program, and how many equations it has in all."""
+    segment: Segment
+    outline: bool
+    body: Body
+    weight: int
+
+
+class Refused(NamedTuple):
+    """A segment that stays as it is, and why."""
+    segment: Segment
+    reason: str
+
+
+class Plan:
+    """Decisions on the segments of a program, in its order."""
+    __slots__ = ("table", "tokens", "limits", "either", "planned", "refused", "_uses")
+
+    def __init__(self, table: Table, tokens: np.ndarray, limits: Limits, either: bool):
+        self.table, self.tokens, self.limits, self.either = table, tokens, limits, either
+        self.planned: list[Planned] = []
+        self.refused: list[Refused] = []
+        self._uses = Uses.of_equations(table)
+
+    def add(self, found: Found, weight: int) -> None:
+        """Decide on a segment."""
+        segment, outline = found
+        if not outline:
+            reason = self._refuses(segment)
+            if reason is not None:
+                if not self.either or refuses_outline(self.table, segment, self.limits, weight) is not None:
+                    self.refused.append(Refused(segment, reason))
+                    return
+                outline = True
+                segment, _ = read_segment(self.table, segment.start, segment.period, segment.trips, of_outline=True)
+        usable = self.is_row if not outline else lambda codes: True
+        derived = Derivation(self.table, self.tokens, usable).of(segment)
+        self.planned.append(Planned(segment, outline, Body(self.table, segment, derived), weight))
+
+    def _refuses(self, segment: Segment) -> str | None:
+        """Why it does not pay to make a loop of a segment."""
+        copied = stacked_bytes(self.table, segment, self.is_row)
+        if copied > self.limits.stacked_bytes:
+            return f"a loop would copy {copied / 1e6:.1f} MB into one array"
+        used = self._uses.after_loop(self.table, segment)
+        return refuses_to_keep(self.table, segment, used, LAST_FEW, self.limits)
+
+    def is_row(self, codes: np.ndarray) -> bool:
+        """Whether values of all iterations are rows of one array."""
+        low, high = int(codes.min()), int(codes.max())
+        if low < 0:
+            return False
+        for segment, outline, _, _ in self.planned:
+            first = int(self.table.bases[segment.start])
+            if first <= low and high < first + segment.trips * segment.width:
+                slots = (codes - first) % segment.width
+                return not outline and bool((slots == slots[0]).all())
+        arrays = [self._array_of_row(code) for code in codes.tolist()]
+        return arrays[0] is not None and all([a is arrays[0] for a in arrays])
+
+    def _array_of_row(self, code: int):
+        """The array that ``squeeze(slice(x))`` outside of all segments takes a row from."""
+        table = self.table
+        place = int(table.owners[code])
+        eqn = table.eqns[place]
+        if any([p.segment.start <= place < p.segment.stop for p in self.planned]) or eqn.primitive is not squeeze_p:
+            return None
+        operand = int(table.codes[table.offsets[place]])
+        cut = table.eqns[table.owners[operand]] if operand >= 0 else None
+        if cut is None or cut.primitive is not slice_p or eqn.params["dimensions"] != (0,):
+            return None
+        whole = cut.outvars[0].aval.shape == (1, *cut.invars[0].aval.shape[1:])
+        return cut.invars[0] if whole else None
+
+    def uses(self) -> Uses:
+        """Who reads what in the program that is to be written."""
+        return Uses.of_plan(self.table, [(p.segment, p.body) for p in self.planned])
