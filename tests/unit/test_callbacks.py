@@ -49,6 +49,14 @@ def twice(x):
     return inner(x) + inner(x + 1)
 
 
+@calco.custom_vjp
+def told(x):
+    return printed(x, "primal") * 2
+
+
+told.defvjp(lambda x: (printed(x, "forward") * 2, None), lambda _, ct: (printed(ct, "backward") * 2,))
+
+
 def deep(x):
     def body(i, c):
         return lax.cond(i % 2 == 0, lambda v: accumulate(v), lambda v: printed(v, "odd"), c)
@@ -81,6 +89,12 @@ CASES = {
     "jvp": (lambda x: calco.jvp(lambda y: printed(y) ** 2, (x,), (x,))[1], 2.0, ["x 2.0"]),
     "linearize": (lambda x: calco.linearize(lambda y: printed(y) ** 2, x)[1](x), 2.0, ["x 2.0"]),
     "a tangent": (lambda x: calco.jvp(lambda y: y * 2, (x,), (printed(x * 5, "t"),))[1], 1.0, ["t 5.0"]),
+    "primal of a custom rule": (lambda x: told(x), 3.0, ["primal 3.0"]),
+    "forward and backward of a custom rule": (lambda x: calco.grad(told)(x), 3.0, ["forward 3.0", "backward 1.0"]),
+    "custom rule in scan": (calco.grad(lambda x: lax.scan(lambda c, _: (told(c), None), x, None, length=2)[0]), 3.0,
+                            ["forward 3.0", "forward 6.0", "backward 1.0", "backward 2.0"]),
+    "custom rule in cond": (calco.grad(lambda x: lax.cond(x > 0, told, lambda v: v, x)), 3.0,
+                            ["forward 3.0", "backward 1.0"]),
     "inside jvp of jvp": (lambda x: calco.jvp(lambda y: calco.jvp(lambda z: printed(z), (y,), (x,))[1] * 1.0,
                                               (x,), (x,))[0], 1.0, ["x 1.0"]),
 }
@@ -128,6 +142,10 @@ MAPPED = {
     "a branch in a branch": (
         lambda x: lax.cond(x > 0, lambda: lax.cond(x > 1, lambda: printed(x, "big"), lambda: printed(x, "small")),
                            lambda: x), (np.float32([1, -1, 2]),), ["small 1.0", "big 2.0"]),
+    "custom rule": (calco.grad(told), (np.float32([1, 2]),),
+                    ["forward 1.0", "forward 2.0", "backward 1.0"]),  # the cotangent does not vary
+    "custom rule in a branch": (calco.grad(lambda x: lax.cond(x > 1, told, lambda v: v, x)), (np.float32([1, 2]),),
+                                ["forward 2.0", "backward 1.0"]),
     "what does not vary, in a branch": (lambda x: lax.cond(x > 0, lambda: (debug.print("up"), x)[1], lambda: x),
                                         (np.float32([1, -1, 2]),), ["up", "up"]),
 }
