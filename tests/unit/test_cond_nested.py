@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import calco
+import calco.custom_batching
 import calco.numpy as jnp
 from calco import grad, hessian, jit, jvp, lax, make_jaxpr, value_and_grad, vmap
 from calco.control.custom_jvp import custom_jvp
@@ -180,6 +181,26 @@ def test_references_written_in_branches():
     for go in (vmap(f), jit(vmap(f))):
         out, held = go(ps, xs)
         assert out.tolist() == [1, 0, 1] and held.tolist() == [10, 2, 30]
+
+
+def test_a_batching_rule_of_ones_own_in_a_branch():
+    """What it closes over is in the program, whatever its type."""
+    tables = [np.arange(4, dtype=np.float32), np.array([True, False, True, False]), np.array([7], np.int8),
+              np.zeros((0, 2), np.float32), np.full((1, 2), 1.5, "float16")]
+
+    @calco.custom_batching.custom_vmap
+    def doubled(x):
+        return x * 2
+
+    @doubled.def_vmap
+    def rule(axis_size, in_batched, x):
+        first, flags, sevens, none, halves = map(jnp.asarray, tables)
+        return x * 2 + first + jnp.where(flags, 10, 0) + sevens + none.sum() + halves.sum(), True
+
+    f = vmap(lambda x: lax.cond(x > 0, doubled, lambda v: v, x))
+    expected = np.where(XS > 0, XS * 2 + np.arange(4) + np.array([10, 0, 10, 0]) + 7 + 3, XS)
+    close(f(XS), expected)
+    close(jit(f)(XS), expected)
 
 
 def test_the_text_of_a_nested_program_is_read_back():

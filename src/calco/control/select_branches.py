@@ -20,8 +20,8 @@ from calco.control.branch_programs import (
     with_common_operands,
 )
 from calco.control.masking import masked_program, needs_mask
-from calco.control.programs import dce_program, take
-from calco.core import Linear, Primitive, Zero
+from calco.control.programs import dce_program, hoist, take
+from calco.core import Linear, Primitive, Tracer, Zero
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import eq
@@ -95,7 +95,8 @@ def _lower(block, outs, index, *operands, branches, dims, size):
         else:
             program = batched_program(branch, size, dims, [True] * len(outs)).closed
             values = list(operands)
-        columns.append(block.module.inline(block, program, values))
+        program, consts = hoist(program)
+        columns.append(block.module.inline(block, program, [*[_lower_array(block, c) for c in consts], *values]))
     which = _lower_taken(block, index, 1, 2) if len(branches) == 2 else index
     spread: dict = {}
     results = []
@@ -104,6 +105,19 @@ def _lower(block, outs, index, *operands, branches, dims, size):
             spread[out.shape] = which if out.shape == (size,) else block.broadcast(which, out.shape, (0,))
         results.append(select_n_p.lower(block, [out], spread[out.shape], *cases))
     return results
+
+
+def _lower_array(block, array):
+    """An array that a batching rule of the user's closes over, written out: there is no operand for it."""
+    if isinstance(array, Tracer):
+        raise NotImplementedError("a custom_vmap rule in a branch of a conditional with a mapped predicate must not "
+                                  "close over traced values; pass them as arguments")
+    value = np.asarray(array)
+    stored = value.view(np.uint8) if value.dtype == np.bool_ else value
+    aval = shaped(value.shape, stored.dtype)
+    text = f'"0x{np.ascontiguousarray(stored).tobytes().hex().upper()}"' if value.size else ""
+    out = block.op("stablehlo.constant", (), aval, f"value = dense<{text}> : {aval.mlir}")
+    return block.convert(out, value.dtype) if stored is not value else out
 
 
 def _lower_taken(block, index, number: int, count: int):
