@@ -323,6 +323,18 @@ def test_a_rule_with_callbacks_is_run_once(capsys):
     assert words(err) == "-1.0 is not positive" and capsys.readouterr().out.count("in f") == 1
 
 
+def test_a_custom_vmap_is_kept_and_its_function_is_checked():
+    @calco.custom_batching.custom_vmap
+    def f(x):
+        checkify.check(x > 0, "{} is not positive", x)
+        return x
+
+    f.def_vmap(lambda size, mapped, x: (x * 10, True))
+    assert words(calco.jit(checkify.checkify(f))(-1.0)[0]) == "-1.0 is not positive"
+    err, out = calco.jit(calco.vmap(checkify.checkify(f)))(X)
+    assert out.tolist() == (X * 10).tolist() and words(err) == "at mapped index 1: -2.0 is not positive"
+
+
 def solved(solve):
     return lambda b: lax.custom_linear_solve(lambda x: 2 * x, b, solve)
 
@@ -473,6 +485,11 @@ def test_dead_code_elimination_keeps_checks():
     program, _ = dce(closed)
     assert "check[" in str(program) and program.effects == {"Check"}
     assert [e.primitive.name for e in program.eqns][-1] == "check"
+
+
+def test_the_printed_form():
+    text = str(calco.make_jaxpr(lambda x: checkify.check(x > 0, "x is not positive"))(1.0))
+    assert "check[debug=False facts=<x_is_not_positive>] " in text
 
 
 def test_a_warm_checkified_function_does_not_trace_again():

@@ -18,6 +18,7 @@ import calco.numpy as jnp
 from calco import lax
 from calco.core import eager_trace
 from calco.jit import SpecialValueError
+from calco.jit.special_values import Finder
 
 X = np.array([1.0, -2.0, 3.0], np.float32)
 SOURCE = Path(__file__).parents[2] / "src"
@@ -187,6 +188,14 @@ def test_callbacks_for_the_reader_are_not_called_again(capsys):
     calco.effects_barrier()
     assert error.primitive == "log" and capsys.readouterr().out.count("x is") == 1
 
+    def body(c, x):
+        calco.debug.print("x is {}", x)
+        return c + jnp.log(x), None
+    for function in (lambda xs: lax.scan(body, 0.0, xs), calco.jit(lambda xs: lax.scan(body, 0.0, xs))):
+        error = raised(function, jnp.asarray(X))
+        calco.effects_barrier()
+        assert "in iteration 1 of the scan" in str(error) and capsys.readouterr().out.count("x is") == 3
+
 
 def test_a_program_that_acts_on_the_world_is_not_run_again():
     calls = []
@@ -197,6 +206,22 @@ def test_a_program_that_acts_on_the_world_is_not_run_again():
     error = raised(calco.jit(f), -1.0)
     calco.effects_barrier()
     assert calls == [-1.0] and error.primitive is None and "acts on the world" in str(error)
+
+
+def test_a_reference_that_the_program_makes_is_seen_through():
+    def f(x):
+        r = calco.new_ref(x)
+        r[...] = jnp.log(r[...])
+        return calco.freeze(r) * 2
+    error = raised(calco.jit(f), -2.0)
+    assert (error.primitive, error.place.line) == ("log", line_of(f, 2))
+
+
+def test_an_operation_that_cannot_be_run_by_itself_does_not_hide_what_was_found(monkeypatch):
+    def fails(*args):
+        raise RuntimeError("no")
+    monkeypatch.setattr(Finder, "search", fails)
+    assert "failed with RuntimeError('no')" in str(raised(calco.jit(lambda x: jnp.log(x)), -1.0))
 
 
 def test_a_program_with_mutable_references_says_that_it_is_not_run_again():

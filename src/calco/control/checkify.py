@@ -183,7 +183,7 @@ class _Checkify:
             return self._check(eqn, values, leaves), []
         programs = subjaxprs(eqn.params)
         if programs and any(program_groups(p, self.categories) is not None for p in programs):
-            rule = _RULES.get(eqn.primitive) or (_custom_call if "call_jaxpr" in eqn.params else None)
+            rule = _RULES.get(eqn.primitive) or (_custom_call if called_with_rules(eqn) is not None else None)
             if rule is not None:
                 outs = rule(self, eqn, values, leaves)
                 return outs[:len(self.avals)], outs[len(self.avals):]
@@ -387,12 +387,18 @@ def _without_consts(closed: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
 
 
+def called_with_rules(eqn) -> ClosedJaxpr | None:
+    """The program of a call of a function with rules of its own."""
+    program = eqn.params.get("call_jaxpr", eqn.params.get("call"))
+    return program if isinstance(program, ClosedJaxpr) else None
+
+
 def _custom_call(maker: _Checkify, eqn, values, leaves) -> list:
     """A function with rules of its own: the call stays, for its derivative; its checks are made beside it.
 
     Compiled, what both compute is one.
     """
-    closed: ClosedJaxpr = eqn.params["call_jaxpr"]
+    closed = called_with_rules(eqn)
     if closed.effects - {CHECK}:
         program = maker.program(closed)  # what it does must be done once
         return replay(program.jaxpr, program.consts, [*leaves, *values])

@@ -153,6 +153,12 @@ class Facts:
     def __hash__(self) -> int:
         return hash((self.groups, frozenset(self.checks)))
 
+    @property
+    def __name__(self) -> str:
+        """As jaxprs print it: the first words."""
+        check = next(iter(self.checks.values()), None)
+        return check.template[:40] if isinstance(check, UserCheck) else "error"
+
     def __repr__(self) -> str:
         templates = [c.template if isinstance(c, UserCheck) else c.category.value for c in self.checks.values()]
         return repr(templates[0] if len(templates) == 1 else templates)

@@ -16,6 +16,7 @@ from calco.avals import ShapedArray, dtypes
 HIDDEN: dict[str, dict[str, object]] = {
     "dot_general": {"precision": None, "preferred_element_type": None},
     **{name: {"masked": False, "mapped": ()} for name in ("debug_callback", "io_callback", "pure_callback")},
+    "check": {"masked": False},
     "debug_print": {"masked": False, "mapped": (), "static_args": ()},
     "custom_jvp_call": {"num_consts": 0},
     "custom_vjp_call": {"num_consts": 0},

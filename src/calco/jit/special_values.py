@@ -16,8 +16,8 @@ from calco.control import cond_p, jit_p, scan_p, while_p
 from calco.control.select_branches import select_branches_p
 from calco.core import effects
 from calco.core.sites import BACKWARD, short_path
-from calco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal
-from calco.ir.rewrite import has_effects
+from calco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, subjaxprs
+from calco.ir.rewrite import has_effects, map_subjaxprs
 from calco.ops.structure import aval_of
 from calco.tracing import place_of
 
@@ -136,7 +136,8 @@ class Finder:
         """Raise for an operation that was run by itself."""
         if any(map(self.has, values)):
             raise self.error(Culprit(eqn, values, outs, ()))
-        raise self.error(self._descend(eqn, values, outs, ()))
+        params = map_subjaxprs(eqn.params, lambda closed: quiet(closed, {}))
+        raise self.error(self._descend(eqn.replace(params=params), values, outs, ()))
 
     def blame_program(self, program, args: list, outs: list, where: tuple) -> None:
         """Raise for a recorded program that was run by itself, called from the place `where`."""
@@ -181,6 +182,23 @@ class Finder:
         return f"{told}; computed from {', '.join(str(v[index if v.shape else ()]) for v in arrays)}"
 
 
+def quiet(closed: ClosedJaxpr, known: dict) -> ClosedJaxpr:
+    """The program without callbacks that only tell something, at any depth; `known` keeps what is shared shared."""
+    if _DROPPED.isdisjoint(closed.effects):
+        return closed
+    found = known.get(id(closed))
+    if found is None:
+        eqns = []
+        for eqn in closed.eqns:
+            if not eqn.outvars and has_effects(eqn) and _DROPPED.issuperset(eqn.primitive.effects(**eqn.params)) and (
+                    not subjaxprs(eqn.params)):
+                continue
+            params = map_subjaxprs(eqn.params, lambda inner: quiet(inner, known))
+            eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
+        found = known[id(closed)] = ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
+    return found
+
+
 class _Named:
     """Stands for the primitive of an equation that is a recorded program."""
     __slots__ = ("name",)
@@ -217,8 +235,6 @@ class _Rerun:
         last = {id(v): i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.invars}
         kept = {id(v) for v in jaxpr.outvars}
         for i, eqn in enumerate(jaxpr.eqns):
-            if has_effects(eqn) and not eqn.outvars and _DROPPED.issuperset(eqn.primitive.effects(**eqn.params)):
-                continue
             values = [v if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
             outs = finder.run(eqn, values)
             env.update(zip(map(id, eqn.outvars), outs, strict=True))
@@ -263,7 +279,7 @@ def _called(finder: Finder, eqn: Eqn, values: list, inside: tuple):
     if eqn.primitive.expand is not None:
         program = eqn.primitive.expand(**params)
         return finder.search(program.jaxpr, program.consts, values, inside)
-    closed = params.get("call_jaxpr", params.get("jaxpr"))
+    closed = params.get("call_jaxpr", params.get("call", params.get("jaxpr")))
     if not isinstance(closed, ClosedJaxpr) or len(closed.in_avals) != len(values):
         return Unfound("")
     name = params.get("name") or closed.jaxpr.debug.name

@@ -7,8 +7,9 @@ from calco.avals import options, trees
 from calco.core.references import Cell
 from calco.engine import DeviceArray
 from calco.jit.eager import as_array, eager
-from calco.jit.special_values import Culprit, Finder, Inputs, SpecialValueError, Unfound
+from calco.jit.special_values import Culprit, Finder, Inputs, SpecialValueError, Unfound, quiet
 from calco.jit.stages import Compiled, buffer_of
+from calco.transforms.discharge import discharge
 
 
 class WatchedCompiled(Compiled):
@@ -43,13 +44,7 @@ class WatchedCompiled(Compiled):
         number = next(i for i, x in enumerate(outs) if finder.has(x))
         path = trees.path_strings(self.lowered.traced.out_tree)[number]
         result = f"the result{path} of {traced.fun_name}"
-        if self.references is not None:
-            found: object = Unfound("it uses mutable references, so that it is not run again to find where")
-        else:
-            values = [x if x.__class__ is DeviceArray else DeviceArray(buffer_of(x, a), a)
-                      for x, a in zip(leaves, self.in_avals)]
-            jaxpr = traced.jaxpr.jaxpr
-            found = finder.search(jaxpr, list(map(as_array, traced.jaxpr.consts)), values)
+        found = self._search(finder, leaves)
         if isinstance(found, Culprit):
             return finder.error(found, result)
         value = finder.value
@@ -59,6 +54,22 @@ class WatchedCompiled(Compiled):
             return SpecialValueError(f"invalid value ({value}) in {result}: no operation made it, it came in "
                                      f"with {told}", value)
         return SpecialValueError(f"invalid value ({value}) in {result}: {found.reason}", value)
+
+    def _search(self, finder: Finder, leaves: list):
+        """What made the value, by running the program again."""
+        if self.references is not None:
+            return Unfound("it uses mutable references, so that it is not run again to find where")
+        values = [x if x.__class__ is DeviceArray else DeviceArray(buffer_of(x, a), a)
+                  for x, a in zip(leaves, self.in_avals)]
+        closed = quiet(discharge(self.lowered.traced.jaxpr).closed, {})
+        try:
+            found = finder.search(closed.jaxpr, list(map(as_array, closed.consts)), values)
+        except Exception as error:  # what was found must be told, whatever an operation does by itself
+            return Unfound(f"running it again operation by operation failed with {error!r}")
+        if isinstance(found, Inputs):
+            extra = len(closed.consts) - len(self.lowered.traced.jaxpr.consts)
+            found = Inputs([i - extra for i in found.numbers if i >= extra])
+        return found
 
     def _input(self, finder: Finder, number: int, leaves: list) -> str:
         """The name of a constant or argument, and where in it the value is."""
