@@ -88,7 +88,7 @@ class Ref(Reference):
 
     def __repr__(self) -> str:
         if self.raw.__class__ is Cell:
-            return f"Ref{repr(self.raw.array).removeprefix('Array')}"
+            return "Ref" + repr(self.raw.array).removeprefix("Array").replace("\n  ", "\n")  # a shorter word to align with
         return f"Ref<{self.raw.aval.inner}>"
 
 
@@ -121,9 +121,9 @@ def raw_references(leaves, consts, function: str, names) -> list:
             other = seen.setdefault(id(x), f"passed as {names[i]}")
             if other != f"passed as {names[i]}":
                 raise ValueError(
-                    f"{here()}{function}: the reference {x.aval.short} passed as {names[i]} is also {other}; a function may "
-                    "have a reference once, or its reads and writes would depend on which name they go by. Pass it once, "
-                    "or pass the array that one of them holds (ref[...]).")
+                    f"{here()}{function}: the reference {x.aval.short} passed as {names[i]} is also {other}; a "
+                    "function may have a reference once, or its reads and writes would depend on which name they go "
+                    "by. Pass it once, or pass the array that one of them holds (ref[...]).")
         raw.append(x)
     return raw
 
