@@ -1,6 +1,7 @@
 """What runs in Python on every call is on the account of the trace, beside what ran once."""
 from __future__ import annotations
 
+import functools
 import json
 
 import calco
@@ -56,6 +57,24 @@ def test_the_words(tmp_path, capsys):
     capsys.readouterr()
     calco.show_traces(f)
     assert "runs on every call" in capsys.readouterr().out
+
+
+def test_a_function_with_callbacks_can_be_pure_python():
+    log, other = [], []
+    pure = calco.check_pure(step)(1.0)
+    assert [d.kind for d in pure.differences] == [], str(pure)
+
+    def f(x):
+        debug.callback(lambda v: log.append(v), x)
+        debug.callback(functools.partial(tell), x)
+        return x
+    assert calco.check_pure(f)(1.0).pure
+    turns = iter([log.append, other.append])
+
+    def impure(x):
+        debug.callback(next(turns), x)
+        return x
+    assert not calco.check_pure(impure)(1.0).pure
 
 
 def test_without_callbacks_nothing_is_said():

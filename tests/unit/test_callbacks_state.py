@@ -389,9 +389,11 @@ def test_what_a_callback_holds_goes_with_the_function(make):
 
 
 def test_programs_that_an_eager_construct_ran_are_not_kept():
+    settle()
     before = len(eager._by_program)
-    for i in range(5):
-        lax.cond(True, lambda: (debug.callback(lambda: i), 1)[1], lambda: 0)  # noqa: B023
+    for _ in range(5):
+        thing = [object()]
+        lax.cond(True, lambda: (debug.callback(lambda: thing), 1)[1], lambda: 0)  # noqa: B023
     settle()
     assert len(eager._by_program) <= before + 1
 

@@ -1,6 +1,8 @@
 """What runs in Python when a program calls back: the user's function on arrays, its results checked."""
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -40,9 +42,20 @@ class HostCall:
         self.code, self.lasti = where
         self.options = options.thread.current
 
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
     @property
     def __name__(self) -> str:
         return function_name(self.function)
+
+    @property
+    def __code__(self):
+        """What two callbacks of one line have in common, though the function is made anew when the line runs."""
+        f = self.function
+        while isinstance(f, (functools.partial, types.MethodType)):
+            f = f.func if isinstance(f, functools.partial) else f.__func__
+        return getattr(f, "__code__", getattr(f, "__self__", f))
 
     @property
     def place(self):
