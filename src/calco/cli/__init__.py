@@ -1,4 +1,4 @@
-"""The command ``calco``: ``explain``, ``run``, ``version``. ``docs/account.md`` describes it."""
+"""The command ``calco``: ``explain``, ``run``, ``cache``, ``version``. ``docs/account.md`` describes it."""
 from __future__ import annotations
 
 import argparse
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from calco import __version__
-from calco.cli import explaining, running
+from calco.cli import caching, explaining, running
 from calco.cli.specs import UsageError
 from calco.engine import shim
 
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="name")
     explaining.add_parser(commands)
     running.add_parser(commands)
+    caching.add_parser(commands)
     version = commands.add_parser("version", help="print the versions of calco, jaxlib and Python")
     version.set_defaults(command=_version)
     return parser

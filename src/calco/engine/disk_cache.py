@@ -238,19 +238,22 @@ def current() -> DiskCache | None:
     return _State.cache
 
 
-def use(directory: str | os.PathLike | None, limit: int | None = None) -> None:
-    """Keep programs in another directory from now on; None keeps none.
-
-    Parameters
-    ----------
-    directory : path or None
-    limit : int, optional
-        Bytes; the limit so far if left out.
-    """
+def use(directory: str | os.PathLike | None) -> None:
+    """Keep programs in another directory from now on; None keeps none."""
+    if directory is not None and not isinstance(directory, (str, os.PathLike)):
+        raise TypeError(f"compilation_cache_dir={directory!r}: expected a path, or None for no cache on disk")
     before = current()
-    if limit is None:
-        limit = before.limit if before is not None else _DEFAULT_LIMIT
+    limit = before.limit if before is not None else _DEFAULT_LIMIT
     _State.cache = DiskCache(directory, limit) if directory is not None else None
+
+
+def limit_to(size: int) -> None:
+    """Keep at most so many bytes from now on."""
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"compilation_cache_max_size={size!r}: expected a number of bytes")
+    cache = current()
+    if cache is not None:
+        cache.limit = size
 
 
 def default_directory() -> Path | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from calco.avals import ShapedArray, options, trees
 from calco.control.remembered import clear_remembered
-from calco.engine import clear_scalars
+from calco.engine import clear_scalars, disk_cache
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
 from calco.jit.eager import eager
@@ -198,11 +198,27 @@ class _Config:
     """The process-wide settings; reading gives the value in this thread."""
 
     def update(self, name: str, value) -> None:
-        """Set `name` for the process (JAX's ``jax_`` prefix is accepted)."""
-        options.set_default(name, value)
+        """Set `name` for the process (JAX's ``jax_`` prefix is accepted).
+
+        ``compilation_cache_dir`` (a path, or None for no cache on disk) and ``compilation_cache_max_size`` (bytes) are
+        no part of a signature: they hold for what is compiled from now on.
+        """
+        bare = name.removeprefix("jax_")
+        if bare == "compilation_cache_dir":
+            disk_cache.use(value)
+        elif bare == "compilation_cache_max_size":
+            disk_cache.limit_to(value)
+        else:
+            options.set_default(name, value)
 
     def __getattr__(self, name: str):
         name = name.removeprefix("jax_")
+        if name.startswith("compilation_cache_"):
+            cache = disk_cache.current()
+            if name == "compilation_cache_dir":
+                return None if cache is None else str(cache.directory)
+            if name == "compilation_cache_max_size":
+                return None if cache is None else cache.limit
         current = options.thread.current
         if not hasattr(current, name):
             raise AttributeError(f"calco has no setting {name!r}")
