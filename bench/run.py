@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import loops
 import memory as peaks
 import numpy as np
+import reroll
 from guards import CASES, checking
 from guards import tracing as tracing_with_guards
 from measure import Pair, side_by_side
@@ -163,6 +164,10 @@ def memory() -> None:
            side_by_side(*fresh(ours, theirs, (params, x)), repeat=EQUALLY_LONG), faster=8)
 
 
+def repeated_code() -> None:
+    reroll.measure(report, own)
+
+
 def importing() -> None:
     def start(module: str):
         # pip compiles what it installs; a first run does it for a checkout, unless the environment forbids it.
@@ -189,7 +194,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    for group in (tracing, scaling, calls, control_flow, callbacks, memory, account, importing):
+    for group in (tracing, scaling, calls, control_flow, callbacks, memory, account, repeated_code, importing):
         if options.only in group.__name__:
             console.print(f"measuring {group.__name__} ...")
             group()

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import random
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import pytest
 import calco
 import calco.numpy as jnp
 from calco import config, debug, lax
+from calco.engine.shim import GAINS_FROM_BARRIERS
 from calco.ir import check_jaxpr, evaluate_reference
 from calco.reroll import reroll
+from calco.reroll.cutting import cut
 
 X = np.linspace(0.1, 0.9, 6, dtype="float32")
 Y = np.linspace(0.3, 0.2, 6, dtype="float32")
@@ -399,6 +402,48 @@ def test_printed_programs_stay_what_the_user_wrote():
     assert len(traced.jaxpr.eqns) == 300
     assert names(traced.rerolled()) == ["scan"]
     assert traced.lower().jaxpr is traced.rerolled()
+
+
+# --- programs that do not repeat ----------------------------------------------------------------
+
+def irregular(count):
+    draw = random.Random(0)
+    steps = [lambda x, y: jnp.sin(x), lambda x, y: x * y, lambda x, y: x + y, lambda x, y: x - y]
+    order = [draw.choice(steps) for _ in range(count)]
+
+    def f(x, y):
+        for step in order:
+            x = step(x, y)
+        return x, y
+
+    return f
+
+
+def test_long_programs_that_do_not_repeat_are_cut_at_narrow_places():
+    straight = calco.make_jaxpr(irregular(1600))(X, Y)
+    program, barriers = cut(straight.jaxpr)
+    check_jaxpr(program)
+    places = [i for i, eqn in enumerate(program.eqns) if eqn.primitive.name == "optimization_barrier"]
+    assert len(places) == barriers == 7 and all(len(program.eqns[i].invars) == 1 for i in places)
+    for x, y in zip(evaluate_reference(straight.jaxpr, [], X, Y), evaluate_reference(program, [], X, Y)):
+        assert x.tobytes() == y.tobytes()
+
+
+def test_programs_are_cut_where_the_compiler_gains_from_it():
+    program, outcome = reroll(calco.make_jaxpr(irregular(1600))(X, Y), "auto")
+    assert [fact.kind for fact in outcome.rerolled] == (["cut"] if GAINS_FROM_BARRIERS else [])
+
+
+def test_wide_programs_are_not_cut():
+    def f(x, y):
+        kept = []
+        for _ in range(1600):
+            x = jnp.sin(x) * y
+            kept.append(x)
+        return sum(kept)
+
+    straight = calco.make_jaxpr(f)(X, Y)
+    assert cut(straight.jaxpr) == (straight.jaxpr, 0)
 
 
 # --- options ------------------------------------------------------------------------------------

@@ -213,6 +213,11 @@ def _selected(text: Styled, account) -> None:
 
 def _repeated(text: Styled, account) -> None:
     done, near = account.rerolled
+    parts = [r for r in done if r.kind == "cut"]
+    done = [r for r in done if r.kind != "cut"]
+    if parts:
+        text.heading("is long and does not repeat", f"compiled in {sum([r.trips + 1 for r in parts]):,} parts")
+        text.blank()
     if done:
         text.heading("repeats, and is compiled once")
         text.table([(Span(r.lines, "place"), Span(repeated_text(r), "value"),

@@ -111,7 +111,7 @@ def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord
         yield "runs on every call", folded(aligned(rows), _TABLE_ROWS, indent="    ")
     if record.selected:
         yield "conditionals of which every branch runs, because the predicate is mapped over", _selected_lines(record)
-    if record.rerolled:
+    if any([r.kind != "cut" for r in record.rerolled]):
         yield "repeats, and is compiled once", _repeated_lines(record)
     eqns = record.jaxpr.eqns
     yield f"recorded {count_text(len(eqns), 'equation')}, from these lines", _source_lines(record)
@@ -158,7 +158,8 @@ def _selected_lines(record: TraceRecord) -> list[str]:
 
 def _repeated_lines(record: TraceRecord) -> list[str]:
     rows = [(r.lines, f"{r.trips:,} {'rounds of a loop' if r.kind == 'loop' else 'calls of one function'}",
-             f"{r.before:,} equations as {r.after:,}") for r in record.rerolled]
+             f"{r.before:,} equations as {r.after:,}")
+            for r in record.rerolled if r.kind != "cut"]
     return folded(aligned(rows), _TABLE_ROWS, indent="    ")
 
 

@@ -7,16 +7,16 @@ from calco.tracing import Place
 
 
 class Rerolled(NamedTuple):
-    """Equations that repeated, and are compiled once.
+    """Equations that repeated, and are compiled once, or that are compiled in parts.
 
     Attributes
     ----------
     kind : str
-        ``"loop"`` or ``"outline"``.
+        ``"loop"``, ``"outline"``, or ``"cut"`` for barriers in equations that do not repeat.
     first, last : Place or None
         The first and the last line that the repeated equations come from.
     trips : int
-        How often they repeated.
+        How often they repeated; how many barriers there are.
     before, after : int
         Equations of all iterations, and of what stands in their place; those in programs that equations hold
         count.

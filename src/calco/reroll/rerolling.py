@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from calco.engine.shim import GAINS_FROM_BARRIERS
 from calco.ir import ClosedJaxpr, Eqn, Jaxpr
 from calco.ir.rewrite import dce, map_subjaxprs
+from calco.reroll.cutting import LONG, cut
 from calco.reroll.dataflow import Segment
 from calco.reroll.facts import NearMiss, Outcome, Rerolled
 from calco.reroll.looping import Loop
@@ -60,7 +62,10 @@ def reroll(closed: ClosedJaxpr, mode: str = "auto") -> tuple[ClosedJaxpr, Outcom
         this = _Pass(mode)
         if len(closed.eqns) < this.limits.program and this._weight(closed.eqns) < this.limits.program:
             return closed, Outcome()
-        return this.closed(closed, 0), Outcome(tuple(this.rerolled), tuple(this.near[:_NEAR]))
+        program = this.closed(closed, 0)
+        if mode == "auto" and GAINS_FROM_BARRIERS and len(program.eqns) >= LONG:
+            program = this.cut(program)
+        return program, Outcome(tuple(this.rerolled), tuple(this.near[:_NEAR]))
 
 
 class _Pass:
@@ -81,6 +86,14 @@ class _Pass:
         if found is None:
             found = self._done[number] = self._opened(closed, depth)
         return found
+
+    def cut(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """`closed` with barriers, where that is long and narrow."""
+        jaxpr, barriers = cut(closed.jaxpr)
+        if barriers:
+            count = len(closed.eqns)
+            self.rerolled.append(Rerolled("cut", *lines_of(closed.eqns), barriers, count, count + barriers, 1, 0))
+        return ClosedJaxpr(jaxpr, closed.consts) if barriers else closed
 
     def _opened(self, closed: ClosedJaxpr, depth: int) -> ClosedJaxpr:
         jaxpr = self._jaxpr(closed.jaxpr, depth)
