@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Sequence
 
 from calco import lax
-from calco.control import cond_p, jit_p, solves
+from calco.control import checkpoint_policies, cond_p, jit_p, remat_p, solves
 from calco.control.closure_convert import linear_call_p
 from calco.control.custom_batching import custom_vmap_call_p
 from calco.control.custom_jvp import custom_jvp_call_p
@@ -16,7 +16,7 @@ from calco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
 from calco.ir import evaluate as _evaluate
 from calco.ir import parse_jaxpr as _parse
 from calco.ops import arithmetic, gather, indices
-from calco.ops.conversion import copy_p
+from calco.ops.conversion import copy_p, name_p
 from calco.ops.families import add_any_p
 from calco.ops.references import REFERENCE_PRIMITIVES
 from calco.ops.structure import convert_element_type_p
@@ -25,13 +25,13 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
-    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, select_branches_p, copy_p, add_any_p,
+    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, remat_p, name_p, select_branches_p, copy_p, add_any_p,
                         convert_element_type_p, custom_jvp_call_p, custom_vjp_call_p, custom_lin_p, custom_vmap_call_p,
                         linear_call_p, *REFERENCE_PRIMITIVES)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
-_RECORDS = {name: value for module in (arithmetic, gather, indices, lax, solves) for name, value in vars(module).items()
-            if inspect.isclass(value) and value.__module__.startswith("calco.")}
+_RECORDS = {name: value for module in (arithmetic, checkpoint_policies, gather, indices, lax, solves)
+            for name, value in vars(module).items() if inspect.isclass(value) and value.__module__.startswith("calco.")}
 
 
 def parse(text: str, consts: Sequence = ()) -> ClosedJaxpr:

@@ -155,6 +155,14 @@ def test_the_equation():
   in (b,) }"""
 
 
+@pytest.mark.parametrize("policy", ["none", "dots", "names", "names and dots", "everything"])
+def test_the_text_is_read_back(policy):
+    closed = make_jaxpr(grad(lambda x: jnp.sum(checkpoint(FUNCTIONS["layer"], policy=POLICIES[policy])(x, x[None]))))(X)
+    again = calco.jaxprs.parse(str(closed), closed.consts)
+    assert str(again) == str(closed)
+    close(calco.jaxprs.evaluate(again, X)[0], calco.jaxprs.evaluate(closed, X)[0])
+
+
 def test_the_reference_evaluator_runs_it():
     closed = make_jaxpr(value_and_grad(lambda x: jnp.sum(checkpoint(FUNCTIONS["chain"])(x, W))))(X)
     value, gradient = evaluate_reference(closed.jaxpr, closed.consts, X)
@@ -373,6 +381,84 @@ def test_float0_and_integer_arguments():
     close(dots, np.cos(X) * 3 * X)
     gradient = grad(lambda n, x: jnp.sum(f(x, n)), allow_int=True)(np.int32(3), X)
     assert np.asarray(gradient).dtype == dtypes.float0
+
+
+def test_with_custom_rules():
+    @calco.custom_vjp
+    def double(x):
+        return jnp.sin(x)
+    double.defvjp(lambda x: (jnp.sin(x), jnp.cos(x)), lambda cosine, ct: (2 * ct * cosine,))
+
+    @calco.custom_jvp
+    def triple(x):
+        return jnp.sin(x)
+    triple.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), 3 * jnp.cos(primals[0]) * tangents[0]))
+    for policy in POLICIES.values():
+        f = checkpoint(lambda x: triple(jnp.exp(double(x))), policy=policy)
+        want = 6 * np.cos(np.exp(np.sin(X))) * np.exp(np.sin(X)) * np.cos(X)
+        close(jit(grad(lambda x, f=f: jnp.sum(f(x))))(X), want)
+        close(jit(grad(lambda x, f=f: jnp.sum(vmap(f)(x))))(X), want)
+
+    @calco.custom_vjp
+    def outer(x):
+        return checkpoint(jnp.sin)(x)
+    outer.defvjp(lambda x: calco.vjp(checkpoint(jnp.sin), x), lambda pull, ct: pull(ct * 2))
+    close(grad(lambda x: jnp.sum(checkpoint(outer)(x)))(X), 2 * np.cos(X))
+
+
+def test_with_loops_that_have_no_end_known():
+    def f(x):
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1]
+
+    close(jvp(checkpoint(f), (X,), (X,)), jvp(f, (X,), (X,)))
+    close(vmap(checkpoint(f))(W), vmap(f)(W))
+    with pytest.raises(Exception, match="while_loop"):
+        grad(lambda x: jnp.sum(checkpoint(f)(x)))(X)
+    close(jit(grad(lambda x: jnp.sum(checkpoint(lambda v: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c * i), v))(x))))(X),
+          jit(grad(lambda x: jnp.sum(lax.fori_loop(0, 3, lambda i, c: jnp.sin(c * i), x))))(X))
+
+
+def test_in_a_branch_with_a_mapped_predicate():
+    def model(f):
+        return vmap(grad(lambda x: lax.cond(x > 0, f, lambda v: v, x)))
+
+    root = lambda x: jnp.sqrt(jnp.sin(x))  # noqa: E731  (NaN where it is not taken)
+    close(model(checkpoint(root))(X), model(root)(X))
+    assert np.isfinite(np.asarray(model(checkpoint(root))(X))).all()
+
+
+def test_mutable_references():
+    def f(ref, x):
+        ref[...] = ref[...] + x
+        return jnp.sin(jnp.sin(x) * ref[...])
+
+    def run(wrap, x):
+        given, captured = calco.new_ref(jnp.ones(3, "float32")), calco.new_ref(jnp.zeros(3, "float32"))
+        out = wrap(f)({"ref": given}["ref"], x) * wrap(lambda x: f(captured, x))(x)
+        return jnp.sum(out) + jnp.sum(given[...] ** 2) + jnp.sum(captured[...] ** 3)
+
+    want = run(lambda f: f, X)
+    close(run(checkpoint, X), want)
+    close(jit(lambda x: run(checkpoint, x))(X), want)
+    want = grad(lambda x: run(lambda f: f, x))(X)
+    close(grad(lambda x: run(checkpoint, x))(X), want)
+    close(jit(grad(lambda x: run(checkpoint, x)))(X), want)
+    with pytest.raises(TypeError, match="references cannot be returned"):
+        checkpoint(lambda ref: ref)(calco.new_ref(X))
+
+
+def test_an_error_inside_names_the_users_line_and_checkpoint():
+    def h(x):
+        if x > 0:
+            return x
+        return jnp.sin(x)
+
+    calls = [lambda: checkpoint(h)(3.0), lambda: grad(checkpoint(h))(3.0), lambda: jit(checkpoint(h))(3.0),
+             lambda: lax.scan(lambda c, _: (checkpoint(h)(c), None), 3.0, length=2), lambda: vmap(checkpoint(h))(X)]
+    for call in calls:
+        with pytest.raises(calco.errors.TracerBoolConversionError) as caught:
+            call()
+        assert "if x > 0" in str(caught.value) and "argument `x` of `h`, traced by checkpoint" in str(caught.value)
 
 
 def test_empty():

@@ -17,6 +17,7 @@ from calco.engine import default_backend
 from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ir.evaluate import evaluate_reference
+from calco.ops.refs import Ref
 from calco.ops.structure import PYTHON_NUMBERS, aval_of
 from calco.tracing import enclosing, python_literal, replay, stage
 from calco.tracing.leaks import check_staged
@@ -235,7 +236,7 @@ def _static_names(names) -> tuple[str, ...]:
 
 class _Call:
     """A call of a function under `checkpoint`: its arguments told apart, and its program."""
-    __slots__ = ("function", "fixed", "fixed_names", "leaves", "in_tree", "names", "out_tree")
+    __slots__ = ("function", "fixed", "fixed_names", "leaves", "refs", "in_tree", "names", "out_tree")
 
     def __init__(self, function: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...], static: tuple[str, ...]):
         self.function, self.out_tree = function, None
@@ -255,8 +256,14 @@ class _Call:
         self.leaves, self.in_tree = trees.flatten((list(traced), traced_kwargs))
         in_tree = self.in_tree
         self.names = trees.Names(len(self.leaves), lambda: argument_paths(function, in_tree))
+        self.refs = {i: x for i, x in enumerate(self.leaves) if x.__class__ is Ref}
+        if self.refs:  # as if closed over
+            self.names = [name for i, name in enumerate(self.names) if i not in self.refs]
+            self.leaves = [x for i, x in enumerate(self.leaves) if i not in self.refs]
 
     def flat(self, *leaves):
+        for i, ref in self.refs.items():
+            leaves = [*leaves[:i], ref, *leaves[i:]]
         args, kwargs = trees.unflatten(self.in_tree, leaves)
         for i, x in self.fixed.items():
             args[i] = x
@@ -268,7 +275,7 @@ class _Call:
     def staged(self) -> ClosedJaxpr:
         name = function_name(self.function)
         avals = [x.aval if isinstance(x, Array) else self._aval(i, x) for i, x in enumerate(self.leaves)]
-        staged = stage(self.flat, avals, DebugInfo(name, self.names), outer=enclosing(), transform="checkpoint")
+        staged = stage(self.flat, avals, DebugInfo(name, tuple(self.names) if self.refs else self.names), outer=enclosing(), transform="checkpoint")
         check_staged(staged.jaxpr, staged.captures, self.function)
         keep_selected(staged.selected)
         return staged.closed

@@ -261,5 +261,5 @@ def full_like(x, fill_value, dtype=None, shape=None):
 
 
 __all__ = ["bitcast_convert_type", "bitcast_convert_type_p", "convert_element_type", "convert_element_type_p",
-           "copy_p", "full_like", "name_p", "optimization_barrier", "optimization_barrier_p", "reduce_precision",
+           "copy_p", "full_like", "optimization_barrier", "optimization_barrier_p", "reduce_precision",
            "reduce_precision_p", "stop_gradient", "stop_gradient_p"]
