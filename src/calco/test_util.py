@@ -307,7 +307,8 @@ def _check_vjp(point: _Point, f_vjp: Callable, tolerances, eps, what: str) -> No
     results = _Point.of(function_name, (out,), [""] * len(trees.leaves(out)))
     weights = _directions(results, 1)
     cotangents, = _tangents(results, weights)
-    gradients = [_wide(x)[0] if on else None for x, on in zip(trees.leaves(pull(cotangents)), point.inexact, strict=True)]
+    pulled = trees.leaves(pull(cotangents))
+    gradients = [_wide(x)[0] if on else None for x, on in zip(pulled, point.inexact, strict=True)]
     weights = [_wide(w)[0] for w in trees.leaves(cotangents) if np.asarray(w).dtype != dtypes.float0]
 
     def mismatch(direction, index: int | None = None) -> _Mismatch | None:

@@ -1,4 +1,4 @@
-"""`debug_nans` and `debug_infs` name the operation, its line, what it stands in, and the pass; off, they cost nothing."""
+"""`debug_nans` and `debug_infs` name the operation, its line, what it stands in and the pass; off they cost nothing."""
 from __future__ import annotations
 
 import os
@@ -55,13 +55,14 @@ def guarded_root(x):
 def test_the_operation_and_its_line_are_named(transform):
     error = raised(transform(lambda x: loss(x)), jnp.asarray(X.reshape(1, 3)))
     assert (error.value, error.primitive, error.place.line, error.backward) == ("nan", "log", line_of(loss), False)
-    for part in ("in the result of log at test_debug_nans.py", "in loss:  y = jnp.log(x)", "log: (f32[", "computed from -2.0"):
+    for part in ("in the result of log at test_debug_nans.py", "in loss:  y = jnp.log(x)", "log: (f32[",
+                 "computed from -2.0"):
         assert part in str(error), str(error)
     assert isinstance(error, FloatingPointError)
 
 
 def test_jax_raises_for_the_same_programs():
-    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan.*log"):
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"nan.*log"):
         jax.jit(lambda x: jax.numpy.log(x) * 2)(X)
 
 

@@ -15,6 +15,7 @@ from calco.control.remat import remat_p
 from calco.control.scan import scan_p
 from calco.control.select_branches import bind_select, select_branches_p
 from calco.control.while_loop import bind_while, while_p
+from calco.core import Array
 from calco.core.effects import CHECK
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
 from calco.ir.evaluate import literal_value
@@ -295,7 +296,51 @@ def without_checks(eqn):
             eqns=[without_checks(e) for e in closed.eqns if e.primitive is not check_p]), closed.consts))
 
     params = map_subjaxprs(eqn.params, bare)
-    return eqn if params is eqn.params else eqn.replace(params=params)
+    if params is eqn.params:
+        return eqn
+    rules = {name: UncheckedRule(params[name]) for name in ("jvp", "fwd") if callable(params.get(name))}
+    return eqn.replace(params={**params, **rules})
+
+
+class UncheckedRule:
+    """A derivative rule of a function whose checks are made elsewhere: what it calls is often that function."""
+    __slots__ = ("_rule",)
+
+    def __init__(self, rule: Callable):
+        self._rule = rule
+
+    label = property(lambda self: self._rule.label)
+    words = property(lambda self: self._rule.words)
+    __name__ = property(lambda self: self._rule.__name__)
+
+    def __call__(self, *args):
+        arrays, of_arguments = _parted(args)
+        results = []
+
+        def flat(*xs):
+            outs, of_results = _parted(self._rule(*of_arguments(xs)))
+            results.append(of_results)
+            return outs
+
+        staged = stage(flat, [aval_of(x) for x in arrays], DebugInfo(self.__name__), outer=enclosing())
+        jaxpr = staged.jaxpr
+        jaxpr = jaxpr.replace(eqns=[without_checks(e) for e in jaxpr.eqns if e.primitive is not check_p])
+        return results[0](replay(jaxpr, staged.consts, arrays))
+
+
+def _parted(tree) -> tuple[list, Callable]:
+    """The arrays in nested lists and tuples, and what makes the same of other arrays; rules in it are unchecked too."""
+    if isinstance(tree, (list, tuple)):
+        parts = [_parted(x) for x in tree]
+
+        def rebuilt(arrays):
+            feed = iter(arrays)
+            return type(tree)([make([next(feed) for _ in found]) for found, make in parts])
+        return [x for found, _ in parts for x in found], rebuilt
+    if isinstance(tree, Array):
+        return [tree], lambda arrays: arrays[0]
+    kept_as_is = UncheckedRule(tree) if callable(tree) else tree
+    return [], lambda arrays: kept_as_is
 
 
 def checks_in(eqn, categories) -> list[Check]:

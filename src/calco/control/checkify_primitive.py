@@ -16,7 +16,6 @@ from calco.ops.structure import aval_of, convert_element_type, literal_like, wit
 from calco.tracing import place_of, python_literal, user_frame
 from calco.transforms.arguments import is_array
 
-
 # --- error values ---------------------------------------------------------------------------
 
 class Error:
@@ -105,9 +104,9 @@ def _lower(block, outs, *values, facts: Facts, debug, masked):
 def _not_functionalised(facts: Facts) -> str:
     check = next(iter(facts.checks.values()), None)
     where = f"the check at {check.place} (`{check.place.text}`)" if check is not None and check.place else "a check"
-    return (f"{where} is in a program that is compiled, and a compiled program cannot raise. Make the check part of the "
-            "result: err, out = calco.jit(checkify.checkify(f))(...), then err.throw(). A checkify.debug_check is left "
-            "out where no checkify is around it.")
+    return (f"{where} is in a program that is compiled, and a compiled program cannot raise. Make the check part of "
+            "the result: err, out = calco.jit(checkify.checkify(f))(...), then err.throw(). A checkify.debug_check is "
+            "left out where no checkify is around it.")
 
 
 def _jvp(primals, tangents, **params):

@@ -174,8 +174,10 @@ class Finder:
         number = next(i for i, x in enumerate(outs) if self.has(x))
         x, index = _array(outs[number]), self.first_in(outs[number])
         which = f"result {number}, element" if len(outs) > 1 else "element"
-        told = f"{which} {list(index)} is {x[index]} ({int(np.sum(self._tests[0][1](x)))} of {x.size} are)" if index else (
-            f"{f'result {number}' if len(outs) > 1 else 'the result'} is {x[index]}")
+        if index:
+            told = f"{which} {list(index)} is {x[index]} ({int(np.sum(self._tests[0][1](x)))} of {x.size} are)"
+        else:
+            told = f"{f'result {number}' if len(outs) > 1 else 'the result'} is {x[()]}"
         arrays = list(map(_array, values))
         if not arrays or any(v.shape not in ((), x.shape) for v in arrays):
             return told
@@ -283,7 +285,8 @@ def _called(finder: Finder, eqn: Eqn, values: list, inside: tuple):
     if not isinstance(closed, ClosedJaxpr) or len(closed.in_avals) != len(values):
         return Unfound("")
     name = params.get("name") or closed.jaxpr.debug.name
-    kind = {"jit": "", "remat2": "checkpoint of "}.get(eqn.primitive.name, eqn.primitive.name.removesuffix("_call") + " ")
+    own = eqn.primitive.name
+    kind = {"jit": "", "remat2": "checkpoint of "}.get(own, own.removesuffix("_call") + " ")
     return _within(finder, closed, values, (*inside, f"in {kind}{name}, called{_at(eqn)}"))
 
 

@@ -64,7 +64,7 @@ class WatchedCompiled(Compiled):
         closed = quiet(discharge(self.lowered.traced.jaxpr).closed, {})
         try:
             found = finder.search(closed.jaxpr, list(map(as_array, closed.consts)), values)
-        except Exception as error:  # what was found must be told, whatever an operation does by itself
+        except Exception as error:  # noqa: BLE001  what was found must be told, whatever an operation does by itself
             return Unfound(f"running it again operation by operation failed with {error!r}")
         if isinstance(found, Inputs):
             extra = len(closed.consts) - len(self.lowered.traced.jaxpr.consts)
@@ -76,7 +76,7 @@ class WatchedCompiled(Compiled):
         consts = self.lowered.traced.jaxpr.consts
         if number < len(consts):
             capture = next((c for c in self.record.captures if c.value is consts[number]), None)
-            name = f"the captured array {capture.name or '?'}, used at {capture.place}" if capture else "a captured array"
+            name = f"the captured array {capture.name or '?'}, used at {capture.place}" if capture else "a capture"
             return f"{name}{_where(finder, consts[number])}"
         name = self.lowered.traced.arg_names[number - len(consts)]
         return f"argument {name} of {self.lowered.traced.fun_name}{_where(finder, leaves[number - len(consts)])}"
@@ -116,7 +116,7 @@ def debug_nans(enable: bool = True):
 
 
 def debug_infs(enable: bool = True):
-    """A context in which an infinity in the result of an operation or a compiled function is an error; see `debug_nans`.
+    """A context in which an infinity in the result of an operation or compiled function is an error; see `debug_nans`.
 
     Examples
     --------
