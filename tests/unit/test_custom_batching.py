@@ -124,7 +124,7 @@ def test_values_from_outside():
     assert vmap(jit(scaled), (None, 0))(2.0, XS).tolist() == (20 * XS).tolist()
     np.testing.assert_allclose(grad(lambda s: jnp.sum(vmap(lambda x: scaled(s, x))(XS)))(2.0), 10 * XS.sum(), rtol=1e-5)
     assert vmap(jit(scaled))(XS, YS).tolist() == (XS * YS).tolist()  # mapped with the function, not by the rule
-    with pytest.raises(ValueError, match=r"uses `scale` \(f32\[\]\) from outside.*mapped over too.*Pass it as an argument"):
+    with pytest.raises(ValueError, match=r"uses `scale` \(f32\[\]\) from outside.*mapped over too.*Pass it as an arg"):
         vmap(scaled)(XS, YS)
 
 
@@ -134,7 +134,7 @@ WRONG_RULES = {
     "not batched": (lambda n, b, x: (jnp.sum(x), True), ValueError, r"size of the batch, 3, but its shape is \(\)"),
     "no array": (lambda n, b, x: ("t", True), TypeError, "must be an array or a number, got 't'"),
     "another result": (lambda n, b, x: ((x, x), True), TypeError,
-                       r"the function returned\n  float32\[\]\nand the rule, for one example,\n  \(float32\[\], float32"),
+                       r"the function returned\n  float32\[\]\nand the rule, for one example,\n  \(float32\[\],"),
     "another dtype": (lambda n, b, x: (x.astype("int32"), True), TypeError, r"for one example,\n  int32\[\]"),
 }
 
@@ -156,7 +156,7 @@ def test_wrong_calls():
         custom_vmap(f)(1.0)
     with pytest.raises(TypeError, match="def_vmap requires a callable"):
         custom_vmap(f).def_vmap(1)
-    with pytest.raises(TypeError, match="custom_vmap of waved.*argument y must be an array"):
+    with pytest.raises(TypeError, match=r"custom_vmap of waved.*argument y must be an array"):
         waved(1.0, "y")
     assert repr(waved).startswith("<custom_vmap waved at test_custom_batching.py:")
 

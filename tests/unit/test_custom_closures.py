@@ -67,7 +67,7 @@ def test_only_traced_floats_come_apart():
     assert values == [] and int(converted(2.0)["z"]) == 2
     with pytest.raises(TypeError, match=r"(?s)closure_convert made of <lambda> at .*takes arguments of the types"):
         converted(np.ones(2, np.float32))
-    with pytest.raises(TypeError, match="example argument .* must be an array"):
+    with pytest.raises(TypeError, match=r"example argument .* must be an array"):
         closure_convert(lambda x: x, "s")
 
 

@@ -160,7 +160,7 @@ def test_trees_in_and_out():
 
     params = {"w": np.float32(2.0), "unused": np.ones(2, np.float32)}
     for form in (lambda f: f, jit):
-        found = grad(lambda p, x: form(f)(p, x)[0]["out"])(params, np.float32(3.0))
+        found = grad(lambda p, x, form=form: form(f)(p, x)[0]["out"])(params, np.float32(3.0))
         assert float(found["w"]) == 21.0 and found["unused"].tolist() == [0.0, 0.0]
 
 
@@ -215,7 +215,7 @@ def test_defjvps_adds_what_each_argument_contributes():
     constant.defjvps(None)
     assert float(grad(constant)(1.0)) == 0.0
     f.defjvps(None)
-    with pytest.raises(TypeError, match="was given 1 rules.*the call has 3 arguments"):
+    with pytest.raises(TypeError, match=r"was given 1 rules.*the call has 3 arguments"):
         grad(f)(X, Y, np.float32(5))
 
 
@@ -239,7 +239,7 @@ def test_symbolic_zeros_in_and_out(form):
     assert float(grad(lambda x: sum(form(f)(x, Y)[1:]))(X)) == 1.0
     assert float(grad(lambda x: form(f)(x, Y)[0])(X)) == 0.0
     assert set(seen) == {(False, True)}
-    value, dot = jvp(form(f), (X, Y), (X, Y))
+    dot = jvp(form(f), (X, Y), (X, Y))[1]
     assert [float(t) for t in dot] == [0.0, float(X), float(Y)]
     assert seen[-1] == (False, False)
 
@@ -376,7 +376,8 @@ def ruled(rule, function=lambda x: x * 2.0):
 WRONG_RULES = {
     "not a pair": (lambda p, t: p[0], r"must produce a pair \(primal_out, tangent_out\), got "),
     "a triple": (lambda p, t: (p[0], t[0], 1), "got tuple of length 3"),
-    "another tangent tree": (lambda p, t: (p[0], (t[0],)), r"one tree structure.*\n  float32\[\]\n.*\n  \(float32\[\],\)"),
+    "another tangent tree": (lambda p, t: (p[0], (t[0],)),
+                             r"one tree structure.*\n  float32\[\]\n.*\n  \(float32\[\],\)"),
     "no tangent": (lambda p, t: (p[0], None), "one tree structure"),
     "another dtype": (lambda p, t: (p[0], t[0].astype("bfloat16")),
                       r"primal is float32\[\].*tangent bfloat16\[\]\. Convert it, e\.g\. with \.astype\('float32'\)"),
@@ -406,11 +407,11 @@ def test_a_rule_whose_value_is_not_the_functions():
 
 
 def test_wrong_calls():
-    with pytest.raises(AttributeError, match="No JVP defined for custom_jvp function f at test_custom_jvp.py"):
+    with pytest.raises(AttributeError, match=r"No JVP defined for custom_jvp function f at test_custom_jvp.py"):
         def f(x):
             return x
         custom_jvp(f)(1.0)
-    with pytest.raises(TypeError, match="argument x must be an array or a number, got 's'.*nondiff_argnums"):
+    with pytest.raises(TypeError, match=r"argument x must be an array or a number, got 's'.*nondiff_argnums"):
         waved("s", 1.0)
     with pytest.raises(TypeError, match=r"argument params\['w'\] must be"):
         ruled(lambda p, t: (p, t), lambda params: params)({"w": object()})

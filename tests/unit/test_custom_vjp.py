@@ -92,8 +92,8 @@ FORWARD = {
 
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_mode_says_what_to_do(name):
-    with pytest.raises(TypeError, match=r"(?s)can't apply forward-mode differentiation \(jvp\) to a custom_vjp function: "
-                                        r"custom_vjp waved at test_custom_vjp\.py:\d+.*jacrev of jacrev.*custom_jvp"):
+    with pytest.raises(TypeError, match=r"(?s)can't apply forward-mode differentiation \(jvp\) to a custom_vjp func"
+                                        r"tion: custom_vjp waved at test_custom_vjp\.py:\d+.*jacrev.*custom_jvp"):
         FORWARD[name](waved)
 
 
@@ -174,6 +174,17 @@ def test_none_and_float0_stand_for_zeros():
 
 
 @pytest.mark.parametrize("form", [lambda f: f, jit])
+def test_cotangents_of_other_dtypes_are_converted(form):
+    f = custom_vjp(lambda x: x * 2)
+    for ct, dtype in ((lambda ct: ct.astype("float16") * 3, "float32"), (lambda ct: 3, "float32"),
+                      (lambda ct: ct.astype("float32") * 3, "bfloat16")):
+        f.defvjp(lambda x: (x * 2, None), lambda _, given, ct=ct: (ct(given),))
+        x = jnp.array(1.0, dtype)
+        (found,) = vjp(form(f), x)[1](x)
+        assert found.dtype == x.dtype and float(found) == 3.0
+
+
+@pytest.mark.parametrize("form", [lambda f: f, jit])
 def test_symbolic_zeros(form):
     seen = []
 
@@ -194,7 +205,7 @@ def test_symbolic_zeros(form):
     f.defvjp(fwd, bwd, symbolic_zeros=True)
     np.testing.assert_allclose(grad(lambda x: form(f)(x, Y)[0])(X), Y)
     assert seen == [(True, False), (False, True, True)]
-    with pytest.raises(TypeError, match="leaves must be CustomVJPPrimal, got 1.0"):
+    with pytest.raises(TypeError, match=r"leaves must be CustomVJPPrimal, got 1.0"):
         custom_vjp_primal_tree_values((1.0,))
 
 
@@ -324,15 +335,15 @@ def test_what_only_the_backward_rule_holds_is_refused_too(transformed):
 # --- wrong use ------------------------------------------------------------------------------------------------
 
 WRONG_BACKWARD = {
-    "no tuple": (lambda r, ct: ct, TypeError, r"tuple with one cotangent for each argument \(x, d\), got .*Tracer|Array"),
+    "no tuple": (lambda r, ct: ct, TypeError, r"one cotangent for each argument \(x, d\), got .*(Tracer|Array)"),
     "too few": (lambda r, ct: (ct,), TypeError, r"each of the 2 arguments \(x, d\), got 1\. Return None"),
     "too many": (lambda r, ct: (ct, None, None), TypeError, "got 3"),
     "another tree": (lambda r, ct: (ct, {"b": ct}), TypeError,
-                     r"argument d is\n  \{'a': float32\[3\], 'i': int32\[3\]\}\nand the rule gave\n  \{'b': float32\[3\]\}"),
+                     r"argument d is\n  \{'a': float32\[3\], 'i': int32\[3\]\}\nand the rule gave\n  \{'b': float32"),
     "a tree for an array": (lambda r, ct: ([ct], None), TypeError, "argument x is\n  float32"),
     "an array for a tree": (lambda r, ct: (ct, ct), TypeError, "argument d is\n  {'a'"),
-    "another dtype": (lambda r, ct: (ct.astype("bfloat16"), None), ValueError,
-                      r"argument x of type float32\[3\] it gave bfloat16\[3\]\. Convert it, e\.g\. with \.astype"),
+    "complex": (lambda r, ct: (ct * 1j, None), ValueError,
+                r"argument x of type float32\[3\] it gave complex64\[3\]\. Take the real part"),
     "another shape": (lambda r, ct: (None, {"a": ct[:2], "i": None}), ValueError,
                       r"argument d\['a'\] of type float32\[3\] it gave float32\[2\]"),
     "no array": (lambda r, ct: ("t", None), TypeError, "the cotangent of x .*must be an array or a number, got 't'"),
@@ -374,7 +385,7 @@ def test_a_wrong_forward_rule_is_named(form):
     with pytest.raises(TypeError, match=r"must produce a pair \(primal_out, residuals\).*return `out, None`"):
         grad(form(f))(1.0)
     f.defvjp(lambda x: ((x * 2, x), None), lambda r, ct: (ct,))
-    with pytest.raises(TypeError, match=r"(?s)the function returned\n  float32\[\]\nand the rule\n  \(float32\[\], float32"):
+    with pytest.raises(TypeError, match=r"(?s)the function returned\n  float32\[\]\nand the rule\n  \(float32"):
         grad(jit(f))(1.0)
 
 
@@ -382,11 +393,11 @@ def test_wrong_calls():
     def f(x):
         return x
 
-    with pytest.raises(AttributeError, match="No VJP defined for custom_vjp function f at test_custom_vjp.py"):
+    with pytest.raises(AttributeError, match=r"No VJP defined for custom_vjp function f at test_custom_vjp.py"):
         custom_vjp(f)(1.0)
     with pytest.raises(TypeError, match="defvjp requires a callable"):
         custom_vjp(f).defvjp(f, None)
-    with pytest.raises(TypeError, match="argument x must be an array or a number, got 's'.*nondiff_argnums"):
+    with pytest.raises(TypeError, match=r"argument x must be an array or a number, got 's'.*nondiff_argnums"):
         waved("s", 1.0)
     with pytest.raises(TypeError, match="could not be resolved to positions: z"):
         waved(1.0, 2.0, z=3.0)

@@ -5,13 +5,21 @@ from collections.abc import Callable, Sequence
 
 import optree
 
-from calco.avals import ShapedArray, tangent_aval, trees
+from calco.avals import ShapedArray, dtypes, tangent_aval, trees
 from calco.control.custom_calls import Arguments, as_array, label_of, run_lifted
 from calco.control.custom_jvp import SymbolicZero, described, inexact, short
 from calco.control.programs import take
 from calco.core import Zero
 from calco.ops.arithmetic import mul
-from calco.ops.structure import aval_of, instantiate, literal_as, move_dim, reduce_sum, with_batch_dim
+from calco.ops.structure import (
+    aval_of,
+    convert_element_type,
+    instantiate,
+    literal_as,
+    move_dim,
+    reduce_sum,
+    with_batch_dim,
+)
 from calco.transforms.arguments import check_array, function_name, is_array
 from calco.transforms.batching import vmap_flat
 
@@ -194,15 +202,18 @@ class Pullback:
         name = self.rules.arguments.leaf_names(self.rules.in_tree)[i]
         got = ct.aval if isinstance(ct, (SymbolicZero, Zero)) else check_array(
             "custom_vjp", f"the cotangent of {name} from the bwd rule {label_of(self.rules.bwd)}", ct)
-        if got.shape != want.shape or got.dtype != want.dtype:
+        kinds = dtypes.kind(got.dtype), dtypes.kind(want.dtype)
+        if got.shape != want.shape or kinds == ("c", "f") or got.dtype == dtypes.float0:
             remedy = ""
-            if got.shape == want.shape:
-                remedy = f" Convert it, e.g. with .astype('{want.dtype.name}')."
+            if kinds == ("c", "f"):
+                remedy = " Take the real part of it."
             elif got.size > want.size:
                 remedy = " A value that was broadcast in the function has the sum of the cotangents of its copies."
-            raise ValueError(f"{self._who} must produce cotangents with the shapes and dtypes of the arguments, but "
-                             f"for argument {name} of type {short(aval)} it gave {short(got)}.{remedy}")
-        return None if isinstance(ct, (SymbolicZero, Zero)) else ct
+            raise ValueError(f"{self._who} must produce cotangents with the shapes of the arguments, but for argument "
+                             f"{name} of type {short(aval)} it gave {short(got)}.{remedy}")
+        if isinstance(ct, (SymbolicZero, Zero)):
+            return None
+        return ct if got.dtype == want.dtype else convert_element_type(ct, want.dtype)
 
 
 def _tree_text(tree) -> str:
