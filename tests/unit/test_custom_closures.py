@@ -1,7 +1,9 @@
 """`closure_convert`, `custom_gradient` and `linear_call`."""
 from __future__ import annotations
 
+import doctest
 import functools
+import importlib
 
 import numpy as np
 import pytest
@@ -140,3 +142,10 @@ def test_linear_call_takes_trees_and_checks_the_transpose():
         linear_call(lambda r, x: jnp.sum(x), lambda r, ct: ct, (), XS)
     with pytest.raises(TypeError, match=r"residual_args\[0\] must be an array"):
         linear_call(lambda r, x: x, lambda r, ct: ct, ("s",), XS)
+
+
+@pytest.mark.parametrize("module", ["closure_convert", "custom_batching", "custom_calls", "custom_jvp", "custom_vjp",
+                                    "custom_vjp_rules", "solves"])
+def test_examples_in_docstrings_run(module):
+    found = doctest.testmod(importlib.import_module(f"calco.control.{module}"))
+    assert found.attempted and not found.failed
