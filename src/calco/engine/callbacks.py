@@ -11,66 +11,74 @@ import threading
 from collections.abc import Callable, Sequence
 
 from calco.engine.client import backend
+from calco.engine.shim import JaxlibError
 
-_KEPT = 16  # exceptions of runs that have not been told yet
 _MARK = re.compile(r"calco callback failure (\d+)\.")
 _numbers = itertools.count(1)
-_raised: dict[int, BaseException] = {}
-_lock = threading.Lock()
 
 
-def guarded(function: Callable) -> Callable:
-    """`function` for XLA, which makes text of an exception: the text has the number that the exception is kept by."""
-    def call(*arrays):
-        try:
-            return tuple(function(*arrays))
-        except BaseException as error:  # noqa: BLE001 - all of them are raised again by `reraise`
-            number = _keep(error)
-        raise RuntimeError(f"calco callback failure {number}.")
-    return call
+class Callbacks:
+    """The functions that one loaded executable calls, and what they raised in runs that have not ended.
 
-
-def _keep(error: BaseException) -> int:
-    number = next(_numbers)
-    with _lock:
-        while len(_raised) >= _KEPT:
-            del _raised[next(iter(_raised))]
-        _raised[number] = error
-    return number
-
-
-def reraise(error: Exception) -> None:
-    """Raise what a callback raised, if it is why jaxlib raised `error`; else return."""
-    found = _MARK.search(str(error))
-    if found is None:
-        return
-    with _lock:
-        original = _raised.pop(int(found[1]), None)
-    if original is None:
-        return
-    context = original.__context__
-    try:
-        raise original
-    finally:
-        original.__context__ = context  # raised here, it would get jaxlib's error for one
-        del original
-
-
-def load(payload: bytes, options, callbacks: Sequence[Callable]):
-    """The executable that XLA kept as `payload`, calling these functions by their numbers."""
-    found = backend()
-    return found.client.deserialize_executable(payload, found.device_list, options,
-                                               host_callbacks=list(map(guarded, callbacks)))
-
-
-def synchronous(execute: Callable) -> Callable:
-    """`execute` on inputs that are ready: XLA then calls back on this thread, before it returns.
-
-    With an input that is still being computed it would return at once and call back from a thread of its own, out of
-    order with what the caller does next; a process that ends meanwhile aborts.
+    Attributes
+    ----------
+    functions : list of callable
+        As XLA calls them.
     """
-    def run(buffers):
-        for buffer in buffers:
-            buffer.block_until_ready()
-        return execute(buffers)
-    return run
+    __slots__ = ("functions", "_raised", "_running", "_lock")
+
+    def __init__(self, functions: Sequence[Callable]):
+        self._raised: dict[int, BaseException] = {}
+        self._running, self._lock = 0, threading.Lock()
+        self.functions = list(map(self._guarded, functions))
+
+    def load(self, payload: bytes, options):
+        """The executable that XLA kept as `payload`, calling these functions by their numbers."""
+        found = backend()
+        return found.client.deserialize_executable(payload, found.device_list, options, host_callbacks=self.functions)
+
+    def _guarded(self, function: Callable) -> Callable:
+        """`function` for XLA, which makes text of an exception: the text has the number that it is kept by."""
+        raised = self._raised
+
+        def call(*arrays):
+            try:
+                return tuple(function(*arrays))
+            except BaseException as error:  # noqa: BLE001 - all of them are raised again, by `synchronous`
+                number = next(_numbers)
+                raised[number] = error
+            raise RuntimeError(f"calco callback failure {number}.")
+        return call
+
+    def synchronous(self, execute: Callable) -> Callable:
+        """`execute` on inputs that are ready: it returns when all callbacks have run, or raises what one raised.
+
+        They run on this thread or one of XLA's. With an input that is still being computed it would return at once and
+        call back later, out of order with what the caller does next; a process that ends meanwhile aborts.
+        """
+        raised, lock = self._raised, self._lock
+
+        def run(buffers):
+            for buffer in buffers:
+                buffer.block_until_ready()
+            with lock:
+                self._running += 1
+            try:
+                return execute(buffers)
+            except JaxlibError as error:
+                found = _MARK.search(str(error))
+                original = raised.pop(int(found[1]), None) if found is not None else None
+                if original is None:
+                    raise
+            finally:
+                with lock:
+                    self._running -= 1
+                    if not self._running:
+                        raised.clear()  # others of the same run, of which XLA does not tell
+            context = original.__context__
+            try:
+                raise original
+            finally:
+                original.__context__ = context  # what is handled where the program was called is not why
+                del original
+        return run

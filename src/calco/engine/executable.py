@@ -13,7 +13,7 @@ from typing import NamedTuple
 from calco.avals import ShapedArray, dtypes, shaped
 from calco.engine import shim
 from calco.engine.array import DeviceArray
-from calco.engine.callbacks import load, reraise, synchronous
+from calco.engine.callbacks import Callbacks
 from calco.engine.client import backend, compile_options
 from calco.engine.errors import CompileError, XlaRuntimeError, deleted
 from calco.engine.shim import JaxlibError
@@ -48,7 +48,7 @@ class Executable:
         XLA debug options: name to bool, int, float or str.
     callbacks : sequence of callable
         The Python functions that the module calls by their number: see `engine.callbacks`. A program with callbacks
-        runs on the thread that calls it, and has ended when the call returns.
+        has ended when the call returns.
 
     Attributes
     ----------
@@ -90,17 +90,17 @@ class Executable:
             loaded = found.client.compile_and_load(text, found.device_list, options)
         except JaxlibError as error:
             raise CompileError(str(error), text) from None
-        payload = None
+        payload, called = None, Callbacks(callbacks)
         if callbacks:  # XLA takes them with bytes, not with text
             payload = loaded.serialize()
-            loaded = load(payload, options, callbacks)
-        self._set(loaded, out_avals, donated, len(callbacks), payload)
+            loaded = called.load(payload, options)
+        self._set(loaded, out_avals, donated, called, payload)
 
-    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int,
+    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], called: Callbacks,
              payload: bytes | None) -> None:
-        self.loaded, self.callbacks, self.from_disk = loaded, callbacks, False
+        self.loaded, self.callbacks, self.from_disk = loaded, len(called.functions), False
         self.payload = payload  # the bytes that it was loaded from: XLA does not write out right what it has loaded
-        self.execute = synchronous(loaded.execute_sharded) if callbacks else loaded.execute_sharded
+        self.execute = called.synchronous(loaded.execute_sharded) if self.callbacks else loaded.execute_sharded
         self.out_avals, self.donated = list(out_avals), tuple(donated)
         self.handlers = [_handler(a) for a in out_avals]
 
@@ -119,7 +119,6 @@ class Executable:
         try:
             buffers = self.execute([a.buffer for a in arrays]).consume_with_handlers(self.handlers)
         except JaxlibError as error:
-            reraise(error)
             raise self.failure(arrays, error) from None
         for i in self.donated:
             arrays[i].delete()
@@ -143,8 +142,8 @@ class Executable:
         if len(callbacks) != self.callbacks:
             raise ValueError(f"callbacks: the program calls {self.callbacks} functions, got {len(callbacks)}")
         made = type(self).__new__(type(self))
-        made._set(load(self.payload, _compile_options(None), callbacks), self.out_avals, self.donated, len(callbacks),
-                  self.payload)
+        called = Callbacks(callbacks)
+        made._set(called.load(self.payload, _compile_options(None)), self.out_avals, self.donated, called, self.payload)
         return made
 
     def reused_donations(self) -> frozenset[int]:
@@ -209,14 +208,15 @@ class Executable:
             raise ValueError(f"data: made for {facts['target']}, this is {target()}")
         if len(callbacks) != facts["callbacks"]:
             raise ValueError(f"callbacks: the program calls {facts['callbacks']} functions, got {len(callbacks)}")
+        called = Callbacks(callbacks)
         try:
-            loaded = load(body[end:], _compile_options(None), callbacks)
+            loaded = called.load(body[end:], _compile_options(None))
         except JaxlibError as error:
             raise ValueError(f"data: XLA cannot load it: {error}") from None
         made = cls.__new__(cls)
         if out_avals is None:
             out_avals = [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]]
-        made._set(loaded, out_avals, facts["donated"], facts["callbacks"], body[end:])
+        made._set(loaded, out_avals, facts["donated"], called, body[end:])
         return made
 
 

@@ -13,7 +13,6 @@ from calco.avals.references import RefAval
 from calco.core import Tracer
 from calco.core.references import Cell
 from calco.engine import DeviceArray, Executable, executable_for, put_scalar
-from calco.engine.callbacks import reraise
 from calco.engine.errors import XlaRuntimeError, deleted
 from calco.engine.hostcall import host_call, suits
 from calco.engine.shim import JaxlibError
@@ -283,7 +282,6 @@ class Compiled:
         try:
             outs = self.execute(buffers).consume_with_handlers(self.handlers)
         except JaxlibError as error:
-            reraise(error)
             raise self._failure(buffers, error) from None
         self.record.calls += 1
         if self.single:
@@ -340,8 +338,7 @@ class Compiled:
                     buffers = execute([x.buffer, y.buffer]).consume_with_handlers(handlers)
                 else:
                     buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
-            except JaxlibError as error:
-                reraise(error)
+            except JaxlibError:
                 return run(args)  # it says which argument was deleted
             record.calls += 1
             result = new(DeviceArray)
@@ -366,8 +363,7 @@ class Compiled:
                 latest = known = number, put_scalar(number, aval).buffer
             try:
                 buffers = execute([x.buffer, known[1]]).consume_with_handlers(handlers)
-            except JaxlibError as error:
-                reraise(error)
+            except JaxlibError:
                 return run(args)  # it says which argument was deleted
             record.calls += 1
             result = new(DeviceArray)
@@ -388,7 +384,6 @@ class Compiled:
         try:
             outs = self.execute(buffers).consume_with_handlers(self.handlers)
         except JaxlibError as error:
-            reraise(error)
             raise self._failure(buffers, error) from None
         for i in self.executable.donated:
             arrays[i].delete()
