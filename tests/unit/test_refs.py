@@ -158,6 +158,20 @@ def test_the_memory_of_a_written_reference_is_used_again():
     assert "tf.aliasing_output" in write.lower(ref, 1.0).as_text()
 
 
+@pytest.mark.parametrize("write", [lambda r: r.set(1.0, 0), lambda r: r.addupdate(1.0, 0), lambda r: r.swap(1.0, 0)])
+def test_a_write_of_a_part_outside_of_jit_uses_the_memory_again_if_nobody_else_has_it(write):
+    given = jnp.zeros(1000)
+    ref = calco.new_ref(given)
+    write(ref)
+    place = ref.raw.array.buffer.unsafe_buffer_pointer()
+    write(ref)
+    assert ref.raw.array.buffer.unsafe_buffer_pointer() == place
+    kept = ref[...]
+    write(ref)
+    assert ref.raw.array.buffer.unsafe_buffer_pointer() != place
+    assert kept[1:].tolist() == given[1:].tolist() == [0.0] * 999 and given[0].item() == 0.0
+
+
 # --- arguments of jit -----------------------------------------------------------------------------
 
 def test_one_trace_serves_every_reference_of_a_type():

@@ -1,6 +1,8 @@
 """Mutable references under jvp, grad and vmap, in each other and with jit: against functions without references."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -251,3 +253,62 @@ def test_jaxprs_of_transformed_functions_are_printed_and_read_back():
                    calco.make_jaxpr(lambda x: calco.jvp(called, (x,), (x,)))(XS)):
         assert "new_ref" in str(closed)
         assert str(calco.jaxprs.parse(str(closed))) == str(closed)
+
+
+# --- carrying cotangents out ------------------------------------------------------------------------
+
+@functools.partial(calco.custom_vjp, nondiff_argnums=0)
+def tap(ref, x):
+    """`x`; on the way back its cotangent is added to what `ref` holds."""
+    return x
+
+
+tap.defvjp(lambda ref, x: (x, None), lambda ref, _, ct: (ref.addupdate(ct), (ct,))[1])
+
+
+def tapped(x, ref):
+    return tap(ref, jnp.sin(x)) * 2
+
+
+def tapped_in_a_loop(x, ref):
+    return lax.scan(lambda c, _: (tap(ref, c * 2), None), x, None, length=3)[0]
+
+
+@pytest.mark.parametrize("function, want", [(tapped, 2.0), (tapped_in_a_loop, 1.0 + 2.0 + 4.0)])
+@pytest.mark.parametrize("transform", [calco.grad, lambda f: calco.jit(calco.grad(f)),
+                                       lambda f: lambda x, r: calco.vjp(lambda x: f(x, r), x)[1](1.0)])
+def test_a_cotangent_is_written_to_a_reference(function, want, transform):
+    ref = calco.new_ref(0.0)
+    function(1.0, ref)
+    assert ref[...].item() == 0.0
+    transform(function)(1.0, ref)
+    assert ref[...].item() == want
+    transform(function)(1.0, ref)
+    assert ref[...].item() == 2 * want
+
+
+def test_a_cotangent_is_written_to_a_reference_that_is_closed_over():
+    ref = calco.new_ref(0.0)
+
+    @calco.custom_vjp
+    def tap_closed(x):
+        return x
+
+    tap_closed.defvjp(lambda x: (x, None), lambda _, ct: (ref.addupdate(ct), (ct,))[1])
+    for f in (calco.grad(lambda x: tap_closed(x) * 3), calco.jit(calco.grad(lambda x: tap_closed(x) * 3)),
+              calco.grad(calco.jit(lambda x: tap_closed(x) * 3))):
+        f(1.0)
+    assert ref[...].item() == 9.0
+
+
+def test_a_custom_jvp_function_takes_no_reference_from_outside_into_a_program():
+    ref = calco.new_ref(3.0)
+
+    @calco.custom_jvp
+    def f(x):
+        return x * ref[...]
+
+    f.defjvps(lambda t, ans, x: t)
+    assert f(2.0).item() == 6.0
+    with pytest.raises(NotImplementedError, match=LINE + "custom_jvp_call cannot take a reference; read it before"):
+        calco.jit(f)(2.0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from calco.avals import options
 from calco.core import Trace, Tracer, errors, set_eager_trace, state
+from calco.core.references import Cell
 from calco.engine import DeviceArray, Executable, executable_for, put
 from calco.engine.shim import JaxlibError
 from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -136,6 +137,18 @@ class EagerTrace(Trace):
             executable = executable_for(lower_module(program.jaxpr, program.name).text, program.jaxpr.out_avals)
             program.executable = executable
         return executable(arrays)
+
+    def rewrite(self, cell: Cell, program, args) -> None:
+        """Let `cell` hold the result of a program on what it holds, in the same memory if nobody else has it."""
+        if cell.shared or program.consts or not self.quick:
+            cell.put(self.apply(program, [cell.array, *args])[0])
+            return
+        executable = program.rules.get("in place")
+        if executable is None:
+            attributes = ["{tf.aliasing_output = 0 : i32}", *[""] * len(args)]
+            text = lower_module(program.jaxpr, program.name, attributes).text
+            executable = program.rules["in place"] = executable_for(text, program.jaxpr.out_avals, donated=[0])
+        cell.put(executable([cell.array, *map(operand, args)])[0])
 
     def runner(self, primitive, avals: tuple):
         """A function that runs ``primitive`` (no parameters, one result) on arrays of exactly these types."""

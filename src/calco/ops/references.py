@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from calco.avals import ShapedArray, dtypes, options, tangent_aval
 from calco.avals.references import RefAval
-from calco.core import No, Primitive, Zero, errors, state
+from calco.core import No, Primitive, Zero, eager_trace, errors, state
 from calco.core.effects import REF
 from calco.core.references import Cell
 from calco.ops import reference_index as indexing
@@ -85,6 +85,13 @@ def written(x, value, index: tuple, operands):
 def added(x, value, index: tuple, operands):
     """The array `x` with `value` added at an index."""
     return _run("addupdate", _add, [x, value, *operands], index)
+
+
+def rewrite(cell: Cell, primitive, value, index: tuple, operands) -> None:
+    """Write to (or add to) what a reference holds outside of every trace."""
+    what, function = ("addupdate", _add) if primitive is addupdate_p else ("set", _write)
+    avals = tuple([cell.aval.inner, aval_of(value), *[aval_of(x) for x in operands]])
+    eager_trace().rewrite(cell, _recorded(what, function, avals, index), [value, *operands])
 
 
 def part_aval(aval: RefAval, index: tuple, operands: tuple) -> ShapedArray:
@@ -294,11 +301,11 @@ def on_cells(primitive, args, params: dict):
         return read(cell.array, index, rest) if index else cell.lend()
     array, (value, *operands) = cell.array, rest
     if primitive is addupdate_p:
-        cell.put(added(array, value, index, operands))
+        rewrite(cell, primitive, value, index, operands)
         return []
     if not index:
         cell.array, cell.shared = written(array, value, (), ()), True
         return array
     old = read(array, index, operands)
-    cell.put(written(array, value, index, operands))
+    rewrite(cell, primitive, value, index, operands)
     return old

@@ -8,7 +8,7 @@ from calco.avals.references import RefAval
 from calco.core import Tracer, errors, state
 from calco.core.references import Cell, Reference
 from calco.ops import reference_index as indexing
-from calco.ops.references import addupdate_p, freeze_p, get_p, here, new_ref_p, part_aval, swap_p, written
+from calco.ops.references import addupdate_p, freeze_p, get_p, here, new_ref_p, part_aval, rewrite, swap_p
 from calco.ops.structure import aval_of, convert_element_type
 from calco.tracing import enclosing
 
@@ -88,7 +88,7 @@ class Ref(Reference):
 
     def __repr__(self) -> str:
         if self.raw.__class__ is Cell:
-            return "Ref" + repr(self.raw.array).removeprefix("Array").replace("\n  ", "\n")  # a shorter word to align with
+            return "Ref" + repr(self.raw.array).removeprefix("Array").replace("\n  ", "\n")  # a shorter word
         return f"Ref<{self.raw.aval.inner}>"
 
 
@@ -290,8 +290,7 @@ def set(ref: Ref, idx, value) -> None:
     """
     raw, value, operands, index = _prepared(ref, idx, value, "set")
     if raw.__class__ is Cell and state.trace.eager and index:
-        array = raw.array  # what was there is not read
-        raw.put(written(array, value, index, operands))
+        rewrite(raw, swap_p, value, index, operands)  # what was there is not read
         return
     swap_p.bind(raw, value, *operands, index=index)
 
