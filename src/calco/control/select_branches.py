@@ -269,7 +269,8 @@ def _sums(index, args, cotangents, masks, params) -> list:
     for number, branch in enumerate(branches):
         taken = eq(clamped, literal_like(number, dtypes.int32))
         program = transposed_program(_for_all(branch, size, dims), [False, *linear], nonzero, True).closed
-        values = [_where_taken(taken, x, d, 1) for x, d in zip(known, known_dims)]
+        used = dce_program(program, [True] * len(program.out_avals))[1][1:]
+        values = [_where_taken(taken, x, d, 1) if on else x for x, d, on in zip(known, known_dims, used)]
         outs = replay(program.jaxpr, program.consts,
                       [taken, *values, *[_where_taken(taken, ct, 0, 0) for ct in cotangents]])
         outs = [x if d is None else _where_taken(taken, x, d, 0) for x, d in zip(outs, take(dims, linear))]
