@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import gc
+import os
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
+
+os.environ.setdefault("CALCO_CACHE_DIR", "off")  # what is compiled is measured, not what another run left on disk
 
 
 class Pair(NamedTuple):

@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 from time import perf_counter
 
+import cache
 import effects
 import jax
 import jax.numpy as jnp
@@ -156,6 +157,10 @@ def callbacks() -> None:
     effects.measure(report)
 
 
+def second_processes() -> None:
+    cache.measure(report)
+
+
 def memory() -> None:
     peaks.measure(ROWS)
     params, x = peaks.arguments(False)
@@ -194,7 +199,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    for group in (tracing, scaling, calls, control_flow, callbacks, memory, account, repeated_code, importing):
+    groups = (tracing, scaling, calls, control_flow, callbacks, memory,
+              second_processes, account, repeated_code, importing)
+    for group in groups:
         if options.only in group.__name__:
             console.print(f"measuring {group.__name__} ...")
             group()
