@@ -150,3 +150,31 @@ def test_rules_given_after_a_jitted_call_are_used_by_new_traces():
     f.defjvp(lambda p, t: (f(*p), t[0] * 7))
     assert float(jit(grad(lambda x: f(x) + 0.0))(X)) == 7.0
     assert float(grad(f)(X)) == 7.0
+
+
+def test_what_functions_and_rules_take_from_outside_is_looked_after():
+    """A global that a rule reads is guarded like one of the jitted function; a new rule is noticed too."""
+    scope = {"custom_jvp": custom_jvp, "weight": np.ones(3, np.float32), "slope": np.ones(3, np.float32)}
+    exec(compile("@custom_jvp\ndef f(x): return x * weight\n"
+                 "def rule(p, t): return f(*p), t[0] * slope\nf.defjvp(rule)\n"
+                 "def loss(x): return f(x).sum()\n", "model.py", "exec"), scope)
+    value = jit(scope["loss"], on_stale="retrace")
+    slope = jit(grad(scope["loss"]), on_stale="retrace")
+    assert (float(value(1.0)), float(slope(1.0))) == (3.0, 3.0)
+    scope["weight"] = scope["weight"] * 2
+    assert (float(value(1.0)), float(slope(1.0))) == (6.0, 3.0)
+    scope["slope"] = scope["slope"] * 5
+    assert (float(value(1.0)), float(slope(1.0))) == (6.0, 15.0)
+    exec("f.defjvp(lambda p, t: (f(*p), t[0] * slope * 2))", scope)
+    assert float(slope(1.0)) == 30.0
+
+
+def test_a_stale_value_of_a_rule_is_named():
+    scope = {"custom_vjp": custom_vjp, "slope": np.ones((), np.float32) * np.ones(2, np.float32)}
+    exec(compile("@custom_vjp\ndef f(x): return x\nf.defvjp(lambda x: (x, None), lambda _, ct: (ct * slope.sum(),))\n"
+                 "def loss(x): return f(x)\n", "model.py", "exec"), scope)
+    slope = jit(grad(scope["loss"]))
+    assert float(slope(1.0)) == 2.0
+    scope["slope"] = scope["slope"] * 3
+    with pytest.warns(calco.StaleCaptureWarning, match="slope"):
+        assert float(slope(1.0)) == 2.0

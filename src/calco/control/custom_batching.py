@@ -293,6 +293,8 @@ class custom_vmap:
     (4, 2)
     """
 
+    guarded = ("fun", "vmap_rule")  # what a trace that ran them depends on
+
     def __init__(self, fun: Callable):
         check_callable("custom_vmap", fun)
         functools.update_wrapper(self, fun)

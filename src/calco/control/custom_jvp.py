@@ -357,6 +357,8 @@ class custom_jvp:
     1.0
     """
 
+    guarded = ("fun", "jvp")  # what a trace that ran them depends on
+
     def __init__(self, fun: Callable, nondiff_argnums: int | Sequence[int] = (),
                  nondiff_argnames: str | Sequence[str] = ()):
         check_callable("custom_jvp", fun)

@@ -195,6 +195,8 @@ class custom_vjp:
     0.5
     """
 
+    guarded = ("fun", "fwd", "bwd")  # what a trace that ran them depends on
+
     def __init__(self, fun: Callable, nondiff_argnums: int | Sequence[int] = (),
                  nondiff_argnames: str | Sequence[str] = ()):
         check_callable("custom_vjp", fun)

@@ -392,6 +392,13 @@ class Walk:
         if isinstance(value, LIBRARY_CALLABLES):
             self.guards.append((node, "function", value))
 
+    def _parts(self, node: int, value, depth: int) -> None:
+        """Something of ours that holds functions of the user's, such as derivative rules."""
+        self._identify(node, value)
+        self.guards.append((node, "type", type(value)))
+        for name in type(value).guarded:
+            self._visit(node, "attribute", name, getattr(value, name), depth + 1)
+
     def _hidden(self, node: int, value, depth: int) -> None:
         self._identify(node, value)
         self.unguarded.append(node)
@@ -515,7 +522,7 @@ def _shown(key) -> str:
 
 _VISITS = {"sequence": Walk._sequence, "mapping": Walk._mapping, "set": Walk._set, "bytes": Walk._bytes,
            "buffer": Walk._buffer, "context": Walk._context, "class": Walk._class, "object": Walk._object,
-           "opaque": Walk._opaque, "hidden": Walk._hidden, "module": Walk._opaque}
+           "opaque": Walk._opaque, "parts": Walk._parts, "hidden": Walk._hidden, "module": Walk._opaque}
 _PATHS = {
     "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}", "default": "default {a}",
     "keyword default": "default {a}", "attribute": "{at}.{a}", "own": "{at}.{a}", "item": "{at}[{r}]",

@@ -63,6 +63,8 @@ def _kind_of(cls: type) -> str:
         return "simple"
     if isinstance(cls.__dict__.get("__wrapped__"), types.MemberDescriptorType) or cls is _CACHE:
         return "wrapper"
+    if "guarded" in cls.__dict__ and cls.__module__.startswith("calco."):
+        return "parts"
     return "opaque" if is_library_type(cls) else "object"
 
 
