@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from calco import lax
 from calco.control import checkpoint_policies, cond_p, jit_p, remat_p, solves
 from calco.control.closure_convert import linear_call_p
+from calco.control.callbacks import debug_callback_p, io_callback_p, pure_callback_p
+from calco.control.callbacks_print import debug_print_p
 from calco.control.custom_batching import custom_vmap_call_p
 from calco.control.custom_jvp import custom_jvp_call_p
 from calco.control.custom_vjp import custom_lin_p, custom_vjp_call_p
@@ -27,7 +29,8 @@ __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 PRIMITIVES: dict[str, Primitive] = {
     p.name: p for p in (*vars(lax).values(), cond_p, jit_p, remat_p, name_p, select_branches_p, copy_p, add_any_p,
                         convert_element_type_p, custom_jvp_call_p, custom_vjp_call_p, custom_lin_p, custom_vmap_call_p,
-                        linear_call_p, *REFERENCE_PRIMITIVES)
+                        linear_call_p, debug_print_p, debug_callback_p, io_callback_p, pure_callback_p,
+                        *REFERENCE_PRIMITIVES)
     if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, checkpoint_policies, gather, indices, lax, solves)

@@ -352,13 +352,32 @@ def test_the_printed_form():
         y = calco.pure_callback(show, x, x)
         return calco.experimental.io_callback(show, x, y)
     text = str(calco.make_jaxpr(f)(1.0))
-    assert text.startswith("{ lambda ; a:f32[]. let\n    debug_print[fmt='x {y:.1f}' in_tree=")
-    assert "ordered=True" in text and "masked" not in text and "mapped" not in text
+    assert text.startswith("{ lambda ; a:f32[]. let\n    debug_print[fmt='x {y:.1f}' keywords=('y',) ordered=True] a\n")
+    assert "masked" not in text and "mapped" not in text
     assert "debug_callback[callback=<show> effect='Debug'] a" in text
     assert ("b:f32[] = pure_callback[\n      callback=<show>\n      result_avals=(ShapedArray(float32[]),)\n"
             "      sharding=None\n      vmap_method=None\n    ] a") in text
     assert ("c:f32[] = io_callback[\n      callback=<show>\n      ordered=False\n"
             "      result_avals=(ShapedArray(float32[]),)\n      sharding=None\n    ] b") in text
+
+
+def test_a_printed_program_can_be_read_back_and_run(lines):
+    def f(x):
+        debug.print("{} {y} {s}", x, y=x * 2, s="text")
+        return x
+    text = str(calco.make_jaxpr(f)(1.0))
+    closed = calco.jaxprs.parse(text)
+    assert str(closed) == text
+    calco.jit(lambda x: calco.jaxprs.evaluate(closed, x))(1.0)
+    assert lines() == ["1.0 2.0 text"]
+
+
+def test_a_function_that_is_a_name_in_a_text_cannot_be_called():
+    text = str(calco.make_jaxpr(lambda x: calco.pure_callback(abs, x, x))(1.0))
+    closed = calco.jaxprs.parse(text)
+    assert str(closed) == text
+    with pytest.raises(TypeError, match="abs.* is the name of a function in a program that was read from text"):
+        calco.jaxprs.evaluate(closed, 1.0)
 
 
 def test_the_lowered_form_has_a_token():

@@ -226,8 +226,12 @@ def _results(params) -> tuple[ShapedArray, ...]:
     return params["result_avals"]
 
 
-def _call(params, where):
-    return params["callback"]
+def _call(params, where) -> HostCall:
+    call = params["callback"]
+    if not isinstance(call, HostCall):
+        raise TypeError(f"callback={call!r} is the name of a function in a program that was read from text; it cannot "
+                        "be called")
+    return call
 
 
 pure_callback_p = callback_primitive("pure_callback", results=_results, call=_call, jvp=_pure_jvp, batch=_pure_batch,

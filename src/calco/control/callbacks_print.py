@@ -101,12 +101,12 @@ class Print:
     where : callable
         Names the line that asked for it.
     """
-    __slots__ = ("fmt", "in_tree", "static", "plain", "where")
+    __slots__ = ("fmt", "in_tree", "keywords", "static", "plain", "where")
 
     def __init__(self, params: Mapping, where: Callable[[], str]):
-        self.fmt, self.in_tree, self.static, self.where = params["fmt"], params["in_tree"], params["static_args"], where
-        arguments = [child for part in self.in_tree.children() for child in part.children()]
-        self.plain = all(f.plain for f in fields(self.fmt)) and all(child.is_leaf() for child in arguments)
+        self.fmt, self.static, self.where = params["fmt"], params["static_args"], where
+        self.in_tree, self.keywords = params["in_tree"], params["keywords"]
+        self.plain = self.in_tree is None and all([f.plain for f in fields(self.fmt)])
 
     def run(self, values: Sequence, avals: Sequence[ShapedArray], result_avals) -> list:
         """Print the line that these arrays make."""
@@ -117,7 +117,11 @@ class Print:
                 values = [x if x.__class__ is DeviceArray else put(x, a, owned=True) for x, a in zip(values, avals)]
             for place, value in self.static:
                 values.insert(place, value)
-            args, kwargs = trees.unflatten(self.in_tree, values)
+            if self.in_tree is None:
+                n = len(values) - len(self.keywords)
+                args, kwargs = values[:n], dict(zip(self.keywords, values[n:]))
+            else:
+                args, kwargs = trees.unflatten(self.in_tree, values)
             print(self.fmt.format(*args, **kwargs) + "\n", end="")  # one piece, for there may be other threads
         except BaseException as error:
             where = self.where()
@@ -177,7 +181,10 @@ def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = Fals
         raise TypeError(f"debug.print: fmt must be a str, got {fmt!r} of type {type(fmt).__name__}")
     if not skip_format_check:
         check_format(fmt, args, kwargs)
-    leaves, in_tree = trees.flatten((args, kwargs))
+    leaves, in_tree, keywords = [*args, *kwargs.values()], None, tuple(kwargs)
+    if not all([x is None or isinstance(x, str) or is_array(x) for x in leaves]):
+        leaves, in_tree = trees.flatten((args, kwargs))
+        keywords = ()
     operands, static = sort_leaves("debug.print", leaves, in_tree, True)
-    debug_print_p.bind(*operands, fmt=fmt, in_tree=in_tree, masked=False, mapped=(), ordered=bool(ordered),
-                       static_args=static)
+    debug_print_p.bind(*operands, fmt=fmt, in_tree=in_tree, keywords=keywords, masked=False, mapped=(),
+                       ordered=bool(ordered), static_args=static)
