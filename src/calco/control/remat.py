@@ -156,8 +156,8 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
         Keep the compiler from using the values of the forward pass after all. False is safe, and quicker, where the
         two passes are different loops: inside `lax.scan`.
     policy : callable, optional
-        One of `calco.checkpoint_policies`, or a function ``(primitive, *avals, **params) -> bool``, hashable, which says
-        of each operation whether its results may be kept. None: nothing is.
+        One of `calco.checkpoint_policies`, or a hashable function ``(primitive, *avals, **params) -> bool``, which
+        says of each operation whether its results may be kept. None: nothing is.
     static_argnums, static_argnames : int, str, or sequences of them
         Arguments that are Python values, and are not traced. They need not be hashable.
 
@@ -178,7 +178,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     >>> import calco, calco.numpy as jnp
     >>> layer = calco.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
     >>> round(float(calco.grad(layer)(1.0)), 6)
-    0.360037
+    0.360039
     """
     if concrete is not _GIVEN:
         raise NotImplementedError("checkpoint: the argument `concrete` was removed from JAX and is not taken here "
@@ -214,8 +214,8 @@ def _check_policy(policy) -> None:
         raise TypeError("checkpoint: policy must be a function (primitive, *avals, **params) -> bool, such as those of "
                         f"calco.checkpoint_policies, got {policy!r} of type {type(policy).__name__}")
     if not trees.hashable(policy):
-        raise TypeError(f"checkpoint: policy must be hashable, as it is a parameter of the operation; got {policy!r} of "
-                        f"type {type(policy).__name__}")
+        raise TypeError("checkpoint: policy must be hashable, as it is a parameter of the operation; got "
+                        f"{policy!r} of type {type(policy).__name__}")
     if getattr(policy, "__module__", None) == "calco.control.checkpoint_policies" and _makes_policies(policy):
         raise TypeError(f"checkpoint: {policy.__name__} makes a policy and is none: call it, as in "
                         f"policy={policy.__name__}(...)")
@@ -238,7 +238,8 @@ class _Call:
     """A call of a function under `checkpoint`: its arguments told apart, and its program."""
     __slots__ = ("function", "fixed", "fixed_names", "leaves", "refs", "in_tree", "names", "out_tree")
 
-    def __init__(self, function: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...], static: tuple[str, ...]):
+    def __init__(self, function: Callable, args: tuple, kwargs: dict, numbers: tuple[int, ...],
+                 static: tuple[str, ...]):
         self.function, self.out_tree = function, None
         count = len(args)
         for i in numbers:
@@ -258,7 +259,7 @@ class _Call:
         self.names = trees.Names(len(self.leaves), lambda: argument_paths(function, in_tree))
         self.refs = {i: x for i, x in enumerate(self.leaves) if x.__class__ is Ref}
         if self.refs:  # as if closed over
-            self.names = [name for i, name in enumerate(self.names) if i not in self.refs]
+            self.names = tuple([name for i, name in enumerate(self.names) if i not in self.refs])
             self.leaves = [x for i, x in enumerate(self.leaves) if i not in self.refs]
 
     def flat(self, *leaves):
@@ -275,7 +276,7 @@ class _Call:
     def staged(self) -> ClosedJaxpr:
         name = function_name(self.function)
         avals = [x.aval if isinstance(x, Array) else self._aval(i, x) for i, x in enumerate(self.leaves)]
-        staged = stage(self.flat, avals, DebugInfo(name, tuple(self.names) if self.refs else self.names), outer=enclosing(), transform="checkpoint")
+        staged = stage(self.flat, avals, DebugInfo(name, self.names), outer=enclosing(), transform="checkpoint")
         check_staged(staged.jaxpr, staged.captures, self.function)
         keep_selected(staged.selected)
         return staged.closed
@@ -287,7 +288,8 @@ class _Call:
             return check_array(f"checkpoint of {function_name(self.function)}", f"argument {self.names[index]}", x)
         except TypeError as error:
             if isinstance(x, (str, bytes)) or callable(x):
-                raise TypeError(f"{error}; name it in static_argnums or static_argnames if it is a Python value") from None
+                raise TypeError(f"{error}; name it in static_argnums or static_argnames if it is a Python "
+                                "value") from None
             raise
 
     def atoms(self) -> list:

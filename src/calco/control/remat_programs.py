@@ -1,4 +1,4 @@
-"""Equal programs made one, so that a layer applied many times is differentiated and lowered once; names of arguments."""
+"""Equal programs made one: a layer applied many times is differentiated and lowered once. Names of arguments."""
 from __future__ import annotations
 
 import weakref
