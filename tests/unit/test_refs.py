@@ -489,7 +489,11 @@ def test_use_after_freeze_names_both_lines(run):
     with pytest.raises(ValueError, match=LINE + r"get: the reference Ref\{f32\[\]\} was frozen at test_refs.py:\d+"):
         run(f, 1.0)
     ref = calco.new_ref(1.0)
+    captured = calco.jit(lambda: ref[...])
+    captured()
     calco.freeze(ref)
+    with pytest.raises(ValueError, match=r"that it closes over was frozen at test_refs\.py"):
+        captured()
     for use in (calco.freeze, lambda r: r.set(1.0), lambda r: calco.jit(lambda r: r[...])(r)):
         with pytest.raises(ValueError, match="was frozen at"):
             use(ref)

@@ -255,6 +255,27 @@ def test_jaxprs_of_transformed_functions_are_printed_and_read_back():
         assert str(calco.jaxprs.parse(str(closed))) == str(closed)
 
 
+def test_linear_transpose():
+    scale, log = calco.new_ref(3.0), calco.new_ref(0.0)
+
+    def f(x):
+        ref = calco.new_ref(jnp.zeros(2))
+        ref[0] = x * 2
+        ref.addupdate(jnp.full(2, x * scale[...]))
+        return ref[...]
+
+    def g(x):
+        log[...] = x
+        return x
+
+    f_sum = lambda x: jnp.sum(f(x))  # noqa: E731
+    assert calco.linear_transpose(f_sum, 1.0)(1.0)[0].item() == calco.grad(f_sum)(1.0).item() == 8.0
+    with pytest.raises(ValueError, match="linear_transpose: the function writes to a reference from outside"):
+        calco.linear_transpose(g, 1.0)
+    with pytest.raises(TypeError, match="is a mutable reference"):
+        calco.linear_transpose(lambda r: r[...], log)
+
+
 # --- carrying cotangents out ------------------------------------------------------------------------
 
 @functools.partial(calco.custom_vjp, nondiff_argnums=0)

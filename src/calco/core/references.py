@@ -28,12 +28,14 @@ class Cell:
         Whether somebody else may hold `array`, so that its memory must not be reused.
     ref : weakref.ref or None
         To the user's object.
+    frozen : str or None
+        The line that ended the reference.
     """
-    __slots__ = ("aval", "array", "shared", "ref", "__weakref__")
+    __slots__ = ("aval", "array", "shared", "ref", "frozen", "__weakref__")
 
     def __init__(self, array: Array, shared: bool = True):
         self.aval, self.array, self.shared = RefAval(array.aval), array, shared
-        self.ref = None
+        self.ref = self.frozen = None
 
     def put(self, array: Array) -> None:
         """Hold `array`, which nobody else holds."""

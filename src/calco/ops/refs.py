@@ -114,6 +114,10 @@ def raw_references(leaves, consts, function: str, names) -> list:
         If a reference was frozen, or is there twice: its writes would have no order.
     """
     seen = {id(x): "closed over" for x in consts if getattr(x, "aval", None).__class__ is RefAval}
+    for x in consts:
+        if x.__class__ is Cell and x.frozen is not None:
+            raise ValueError(f"{here()}{function}: the reference {x.aval.short} that it closes over was frozen at "
+                             f"{x.frozen}")
     raw = []
     for i, x in enumerate(leaves):
         if x.__class__ is Ref:
@@ -193,6 +197,8 @@ def freeze(ref: Ref):
                          "being traced, and lives on after it. Read it with ref[...], or freeze it where it was made.")
     out = freeze_p.bind(raw)
     ref.frozen = here().removesuffix(": ") or "an unknown line"
+    if raw.__class__ is Cell:
+        raw.frozen = ref.frozen
     return out
 
 

@@ -16,13 +16,14 @@ class Read(NamedTuple):
         ``global config["lr"]``, ``os.environ["MODE"]``, ``default eps of norm``.
     kind : str
         ``array``, ``number``, ``string``, ``bool``, ``None``, ``length``, ``key``, ``container``, ``object``,
-        ``function``, ``environment`` or ``context``.
+        ``function``, ``environment``, ``context`` or ``reference``.
     value : str
         The value or a summary, at most 60 characters.
     place : Place or None
         The first read.
     roles : tuple of str
-        What it became: ``constvar``, ``literal``, ``decided a branch``, ``decided a shape``, ``static``.
+        What it became: ``constvar``, ``literal``, ``decided a branch``, ``decided a shape``, ``static``,
+        ``by reference``.
     dtype, shape, nbytes
         Of an array; else None, None, 0.
     equations : tuple of int

@@ -14,12 +14,14 @@ from calco.transforms.arguments import (
     check_array,
     check_arrays,
     check_callable,
+    check_no_references,
     function_name,
     is_array,
     is_inexact,
     normalise_argnums,
     pick_arguments,
 )
+from calco.transforms.discharge import without_cells
 from calco.transforms.forward import jvp_flat
 from calco.transforms.reverse import Linearized, backward, linearize_flat, pull_back, push_forward
 
@@ -262,10 +264,11 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
     """
     check_callable("linear_transpose", fun)
     leaves, in_tree = trees.flatten(primals)
+    check_no_references("linear_transpose", "primal {}", trees.path_strings(in_tree), leaves)
     avals = [x if isinstance(x, ShapedArray) else shaped(tuple(x.shape), dtypes.canonicalize(x.dtype))
              if hasattr(x, "shape") and hasattr(x, "dtype") else aval_of(x) for x in leaves]
     flat = _Flat("linear_transpose", fun, in_tree)
-    staged = stage(flat, avals, DebugInfo(flat.__name__))
+    staged = without_cells("linear_transpose", stage(flat, avals, DebugInfo(flat.__name__)).closed)
     types = [*avals, *staged.jaxpr.out_avals]
     if len({is_inexact(a) for a in types}) > 1 or any(a.dtype == dtypes.bool_ for a in types):
         raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], and integer -> "

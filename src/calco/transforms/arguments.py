@@ -53,6 +53,13 @@ def check_array(transform: str, argument: str, x) -> ShapedArray:
     raise TypeError(f"{transform}: {argument} must be an array or a number, got {x!r} of type {type(x).__name__}")
 
 
+def check_no_references(transform: str, what: str, names, leaves: Sequence) -> None:
+    """Raise if a leaf is a mutable reference; its name stands for ``{}`` in `what`."""
+    for i, x in enumerate(leaves):
+        if isinstance(x, Ref):
+            raise TypeError(_not_a_value(transform, what.replace("{}", names[i], 1), x))
+
+
 def _not_a_value(transform: str, argument: str, ref: Ref) -> str:
     """Why a reference cannot be where an array or number is due."""
     start = f"{here()}{transform}: {argument} is a mutable reference of type {ref.aval.short}"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from calco.avals.references import RefAval
 from calco.core import state
+from calco.core.references import Cell
 from calco.ir import ClosedJaxpr, Jaxpr, Literal, subjaxprs
 from calco.ir.rewrite import map_subjaxprs
 from calco.ops.reference_index import is_window
@@ -212,6 +213,14 @@ def without_references(closed: ClosedJaxpr) -> ClosedJaxpr:
     if not uses_references(closed.jaxpr):
         return closed
     return pure_program(closed, (None,) * len(closed.in_avals)).closed
+
+
+def without_cells(what: str, closed: ClosedJaxpr) -> ClosedJaxpr:
+    """`closed` discharged, with what the references that it captured hold now."""
+    pure, written = discharge(closed)
+    if written:
+        raise ValueError(f"{here()}{what}: the function writes to a reference from outside; make it inside")
+    return ClosedJaxpr(pure.jaxpr, [x.lend() if x.__class__ is Cell else x for x in pure.consts])
 
 
 def is_reference(x) -> bool:
