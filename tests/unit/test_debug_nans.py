@@ -350,3 +350,10 @@ def traced_norm():
     f = calco.jit(calco.grad(norm))
     f(jnp.ones(3))
     return f
+
+
+def test_a_conditional_in_both_passes_is_one_fact():
+    record = calco.jit(calco.grad(lambda x: lax.cond(True, jnp.sin, jnp.cos, x))).trace(1.0).record
+    assert len(record.settled) == 1
+    chosen = calco.vmap(calco.grad(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)))
+    assert len(calco.jit(chosen).trace(X).record.selected) == 1

@@ -20,6 +20,7 @@ from calco.control.remembered import remembered
 from calco.control.select_branches import check_effects, select_branches_p
 from calco.core import Array, Linear, Primitive, Zero, state
 from calco.core.effects import needs_token
+from calco.core.sites import BACKWARD
 from calco.hlo import TOKEN, Value
 from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
@@ -137,7 +138,8 @@ def note_selected(primitive: str, branches: int, size: int) -> None:
     """Keep on the trace's record that a conditional became a select, and where."""
     trace = enclosing()
     if trace is not None:
-        keep_selected([SelectedBranch(primitive, branches, size, *trace.here())])
+        code, lasti = trace.here()
+        keep_selected([SelectedBranch(primitive, branches, size, code, lasti & ~BACKWARD)])  # of both passes, one
 
 
 def _oracle(index, *args, branches):

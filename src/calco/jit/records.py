@@ -14,6 +14,7 @@ from calco.avals.references import RefAval
 from calco.control.callbacks_host import CalledBack, called_back
 from calco.core import Tracer
 from calco.core.references import Cell
+from calco.core.sites import BACKWARD
 from calco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from calco.reroll import NearMiss, Rerolled
 from calco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
@@ -182,7 +183,7 @@ class TraceRecord:
             for eqn in program.eqns:
                 programs.extend([p for p in subjaxprs(eqn.params) if id(p) not in seen])
                 if eqn.primitive.name == "cond" and eqn.invars[0].__class__ is Literal:
-                    found.setdefault((id(eqn.code), eqn.lasti), SettledBranch(
+                    found.setdefault((id(eqn.code), eqn.lasti & ~BACKWARD), SettledBranch(
                         "cond", len(eqn.params["branches"]), int(eqn.invars[0].val), place_of(eqn.code, eqn.lasti)))
         return tuple(found.values())
 
