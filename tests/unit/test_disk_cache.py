@@ -1,5 +1,6 @@
 """Compiled programs on disk: found by other processes, never loaded when damaged, bounded, and no reason to fail."""
 import errno
+import io
 import json
 import os
 import re
@@ -182,6 +183,22 @@ def test_everything_about_a_loaded_program_is_as_before(cache):
     x = jnp.ones((64, 64))
     assert float(after(x, jnp.ones((64, 64)))[1]) == 4096.0 and x.is_deleted()
     assert Executable.deserialize(after.executable.serialize()).reused_donations() == {0}
+
+
+def test_the_account_says_that_a_program_was_loaded(cache):
+    told = []
+    for _ in range(2):
+        calco.clear_caches()
+        f = calco.jit(lambda x: jnp.cos(x) * 3.0)
+        f(1.0)
+        (account,), (record,) = f.accounts(), f.records()
+        told.append((record.from_disk, "compile with XLA" in str(account), "load from disk" in str(account)))
+        with pytest.MonkeyPatch.context() as patch:
+            text = io.StringIO()
+            patch.setattr(sys, "stdout", text)
+            calco.show_traces(f)
+        assert ("load from disk" in text.getvalue()) is record.from_disk
+    assert told == [(False, True, False), (True, False, True)]
 
 
 def test_operations_on_arrays_are_kept_too(cache):

@@ -138,6 +138,8 @@ class TraceRecord:
     printed : tuple of Printed
     seconds : dict
         Of each stage so far: ``trace``, ``lower``, ``compile``.
+    from_disk : bool
+        Whether ``compile`` was to load what another process compiled.
     calls : int
         How often the compiled program ran.
     stale : list of StaleCapture
@@ -150,7 +152,7 @@ class TraceRecord:
         Arguments that the program does not depend on; known when it has been lowered.
     """
     __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed",
-                 "seconds", "calls", "stale", "unused_leaves", "rerolled", "near_misses", "_names", "_avals")
+                 "seconds", "from_disk", "calls", "stale", "unused_leaves", "rerolled", "near_misses", "_names", "_avals")
 
     def __init__(self, *, function: str, place: str, names, avals, statics, options, jaxpr: ClosedJaxpr,
                  captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):
@@ -161,6 +163,7 @@ class TraceRecord:
         self.rerolled: tuple[Rerolled, ...] = ()
         self.near_misses: tuple[NearMiss, ...] = ()
         self.seconds: dict[str, float] = {}
+        self.from_disk = False
         self.calls = 0
         self.stale: list[StaleCapture] = []
 

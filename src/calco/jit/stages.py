@@ -251,6 +251,7 @@ class Compiled:
         self.executable = executable_for(lowered.as_text(), real, donated=donated,
                                          compiler_options=compiler_options, callbacks=lowered.callbacks)
         traced.record.seconds["compile"] = perf_counter() - start
+        traced.record.from_disk = self.executable.from_disk
         self.lowered, self.record = lowered, traced.record
         # Arrays of its own: delete() on the user's lets go of a buffer that this program keeps.
         self.consts = [c if c.__class__ is Cell else DeviceArray(c.buffer, c.aval) for c in lowered.consts]

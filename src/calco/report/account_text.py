@@ -10,13 +10,12 @@ from calco.jit.causes import Cause
 from calco.jit.records import StaleCapture
 from calco.report.styled import Span, Styled
 from calco.report.tables import count_text, folded, size_text, time_text
-from calco.report.traces import callback_words, type_text
+from calco.report.traces import callback_words, stages, type_text
 from calco.reroll import Rerolled
 from calco.tracing import Place
 from calco.tracing.facts import Decision, Listing, Read
 
 _ROWS = 24
-_STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "compile with XLA"), ("run", "run"))
 
 
 def account_text(account, *, width: int = 100, jaxpr_lines: int | None = 24, source: bool = True) -> Styled:
@@ -280,7 +279,7 @@ def stale_rows(found: Sequence[StaleCapture]) -> list[tuple[Span, ...]]:
 
 def _times(text: Styled, account) -> None:
     rows = [(Span(words), Span(time_text(account.seconds[stage]), "value"))
-            for stage, words in _STAGES if stage in account.seconds]
+            for stage, words in stages(account.record) if stage in account.seconds]
     if account.calls:
         rows.append((Span("called so far"), Span(count_text(account.calls, "time"), "value")))
     if rows:

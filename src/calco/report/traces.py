@@ -12,7 +12,6 @@ from calco.jit import TraceRecord, last_traces
 from calco.report.tables import aligned, count_text, folded, size_text, time_text
 from calco.tracing import Place
 
-_STAGES = (("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", "compile with XLA"))
 _TABLE_ROWS = 16
 
 
@@ -177,8 +176,14 @@ def _source_lines(record: TraceRecord) -> list[str]:
     return folded(aligned(rows, right=[0]), _TABLE_ROWS, indent="    ")
 
 
+def stages(record: TraceRecord) -> tuple[tuple[str, str], ...]:
+    """The stages by name, and what was done in each."""
+    compiled = "load from disk" if record.from_disk else "compile with XLA"
+    return ("trace", "trace"), ("lower", "lower to StableHLO"), ("compile", compiled), ("run", "run")
+
+
 def _time_lines(record: TraceRecord) -> list[str]:
-    rows = [(words, time_text(record.seconds[stage])) for stage, words in _STAGES if stage in record.seconds]
+    rows = [(words, time_text(record.seconds[stage])) for stage, words in stages(record) if stage in record.seconds]
     rows.append(("called so far", count_text(record.calls, "time")))
     return aligned(rows)
 
