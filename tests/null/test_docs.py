@@ -20,7 +20,7 @@ from calco import StaleCaptureWarning
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md",
-             "docs/account.md", "docs/reading-programs.md", "docs/control-flow.md", "docs/debugging.md",
+             "docs/account.md", "docs/reading-programs.md", "docs/cache.md", "docs/control-flow.md", "docs/debugging.md",
              "docs/callbacks.md", "docs/custom-derivatives.md",
              "docs/refs.md", "docs/rematerialization.md", "docs/retraces.md", "docs/stale-values.md"]
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "jit", "report", "numpy",
