@@ -34,6 +34,7 @@ from calco.numpy import (
     taking,
     ufuncs,
     vectorizing,
+    windows,
 )
 from calco.numpy import einsum as _einsum
 
@@ -42,7 +43,7 @@ ndarray = Array
 # `methods` fills the methods of arrays when it is imported, and has no names of its own.
 _ROOMS = (applying, casting, conditional, constants, creation, differences, dtypes, _einsum, elementwise, files,
           joining, linear, manipulation, matrices, methods, nans, padding, parts, products, ranges, reductions,
-          repetition, sets, sorting, statistics, taking, ufuncs, vectorizing)
+          repetition, sets, sorting, statistics, taking, ufuncs, vectorizing, windows)
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})
