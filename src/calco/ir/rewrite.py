@@ -321,3 +321,23 @@ def map_subjaxprs(params: dict, function: Callable[[ClosedJaxpr], ClosedJaxpr]) 
 
     changed = {key: new for key, value in params.items() if (new := mapped(value)) is not value}
     return {**params, **changed} if changed else params
+
+
+def silenced(params: dict) -> dict:
+    """The parameters with programs that leave out what they do besides computing results, where that has no results.
+
+    For a program of which a part is computed a second time.
+    """
+    def without(closed: ClosedJaxpr) -> ClosedJaxpr:
+        if not closed.effects:
+            return closed
+        eqns = []
+        for eqn in closed.jaxpr.eqns:
+            if not has_effects(eqn):
+                eqns.append(eqn)
+            elif eqn.outvars:
+                inner = silenced(eqn.params)
+                eqns.append(eqn if inner is eqn.params else eqn.replace(params=inner))
+        return ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
+
+    return map_subjaxprs(params, without)

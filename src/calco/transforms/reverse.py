@@ -9,7 +9,8 @@ from calco.avals import ShapedArray, dtypes, tangent_aval
 from calco.core import Tracer, Zero, errors, state
 from calco.core.sites import BACKWARD
 from calco.engine import DeviceArray
-from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
+from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
+from calco.ir.rewrite import silenced
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from calco.tracing.leaks import check_ended
@@ -41,6 +42,8 @@ class LinearTrace(StagingTrace):
     def process(self, primitive, args, params):
         for x in args:
             if x.__class__ is StagedTracer and x.owner is self:
+                if primitive.dce is not None:
+                    return self._divided(primitive, args, params)
                 return super().process(primitive, args, params)
         before = state.trace
         state.trace = self.parent
@@ -48,6 +51,32 @@ class LinearTrace(StagingTrace):
             return self.parent.process(primitive, args, params)
         finally:
             state.trace = before
+
+    def _divided(self, primitive, args, params) -> list:
+        """The results of an operation that holds programs: those that depend on no tangent are values, not recorded.
+
+        A rule of the user's may call a jitted function on values and tangents alike.
+        """
+        linear = tuple([x.__class__ is StagedTracer and x.owner is self for x in args])
+        count = len(primitive.type_of(tuple([aval_of(x) for x in args]), params))
+        known = _known_results(primitive, linear, params, count)
+        silent = silenced(params)
+        if True not in known or primitive.effects is not None and primitive.effects(**silent):
+            return super().process(primitive, args, params)
+        operands, reduced, results = _reduced(primitive, known, params)
+        before = state.trace
+        state.trace = self.parent
+        try:
+            values = self.parent.process(primitive, [x for x, on in zip(args, operands) if on], reduced)
+        finally:
+            state.trace = before
+        found = {i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if known[i]}
+        rest = [not on for on in known]
+        if True in rest:
+            operands, reduced, results = _reduced(primitive, rest, silent)
+            values = super().process(primitive, [x for x, on in zip(args, operands) if on], reduced)
+            found.update({i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if rest[i]})
+        return [found[i] for i in range(len(known))]
 
     def replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
         """Outputs and tangents of a program by its recorded linearization, if it has one."""
@@ -102,6 +131,30 @@ class LinearTrace(StagingTrace):
 
     def origin(self, tracer):
         return errors.Origin(self.debug.name, (), None)
+
+
+_known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _known_results(primitive, linear: tuple[bool, ...], params: dict, count: int) -> tuple[bool, ...]:
+    """Which results of an operation that holds programs depend on none of the linear operands; remembered."""
+    programs = subjaxprs(params)
+    memo = _known.setdefault(programs[0], {})
+    key = (primitive, linear, *[id(p) for p in programs[1:]],
+           *[(k, v) for k, v in params.items() if not subjaxprs({k: v})])
+    if key not in memo:
+        found = []
+        for i in range(count):
+            operands, _, _ = _reduced(primitive, [j == i for j in range(count)], params)
+            found.append(not any(on and flag for on, flag in zip(operands, linear)))
+        memo[key] = tuple(found)
+    return memo[key]
+
+
+def _reduced(primitive, used: Sequence[bool], params: dict) -> tuple[list, dict, list]:
+    """`Primitive.dce`: the operands, parameters and results that are left."""
+    operands, reduced, *results = primitive.dce(used, **params)
+    return operands, reduced, results[0] if results else list(used)
 
 
 class Linearized(NamedTuple):
