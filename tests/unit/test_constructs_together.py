@@ -1,0 +1,166 @@
+"""Every construct inside every other: values and derivatives are those of the plain function."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import calco
+import calco.numpy as jnp
+from calco import debug, grad, jit, jvp, lax, vmap
+
+X = np.array([0.4, -0.7, 1.2], np.float32)
+T = np.array([0.5, 1.0, -0.3], np.float32)
+
+
+def plain(x):
+    return jnp.sin(x) * x
+
+
+@calco.custom_jvp
+def with_jvp(x):
+    return jnp.sin(x) * x
+
+
+with_jvp.defjvp(lambda primals, tangents: (
+    with_jvp(primals[0]), (jnp.cos(primals[0]) * primals[0] + jnp.sin(primals[0])) * tangents[0]))
+
+
+@calco.custom_vjp
+def with_vjp(x):
+    return jnp.sin(x) * x
+
+
+with_vjp.defvjp(lambda x: (with_vjp(x), x), lambda x, ct: ((jnp.cos(x) * x + jnp.sin(x)) * ct,))
+
+
+def with_reference(x):
+    ref = calco.new_ref(jnp.zeros_like(x))
+    ref[...] += jnp.sin(x)
+    ref[...] = ref[...] * x
+    return calco.freeze(ref)
+
+
+def with_print(x):
+    debug.callback(lambda v: None, x)
+    return jnp.sin(x) * x
+
+
+def with_reference_in_a_loop(x):
+    ref = calco.new_ref(jnp.zeros_like(x))
+
+    def body(i, c):
+        ref[...] += jnp.sin(c) * 0.5
+        return c
+
+    lax.fori_loop(0, 2, body, x)
+    return calco.freeze(ref) * x
+
+
+@calco.custom_jvp
+def on_the_host(x):
+    return calco.pure_callback(lambda v: np.sin(np.asarray(v)) * np.asarray(v), calco.ShapeDtypeStruct(x.shape, x.dtype), x,
+                               vmap_method="expand_dims")
+
+
+on_the_host.defjvp(lambda primals, tangents: (
+    on_the_host(primals[0]), (jnp.cos(primals[0]) * primals[0] + jnp.sin(primals[0])) * tangents[0]))
+
+
+def solved(x):
+    """``2 y = 2 sin(x)``, by a solver."""
+    return lax.custom_linear_solve(lambda y: 2.0 * y, 2.0 * jnp.sin(x), lambda _, b: b / 2.0,
+                                   lambda _, b: b / 2.0) * x
+
+
+INNER = {
+    "custom_jvp": with_jvp,
+    "custom_vjp": with_vjp,
+    "checkpoint": calco.checkpoint(plain),
+    "checkpoint of custom_vjp": calco.checkpoint(lambda x: with_vjp(x)),
+    "jit": jit(plain),
+    "scan": lambda x: lax.scan(lambda c, _: (c, jnp.sin(c) * 0.5), x, None, length=2)[1].sum(0) * x,
+    "while": lambda x: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + jnp.sin(x) * 0.5),
+                                      (0, jnp.zeros_like(x)))[1] * x,
+    "cond": lambda x: lax.cond(x.sum() > 1e6, lambda v: v * 0.0, plain, x),
+    "switch": lambda x: lax.switch((x.sum() > 1e6).astype("int32"), [plain, lambda v: v, jnp.cos], x),
+    "reference": with_reference,
+    "reference in a loop": with_reference_in_a_loop,
+    "callback": with_print,
+    "pure_callback": on_the_host,
+    "linear solve": solved,
+    "stop_gradient": lambda x: plain(x) + 3.0 * lax.stop_gradient(x) - 3.0 * lax.stop_gradient(x),
+    "vmap": vmap(plain),
+    "grad": lambda x: grad(lambda v: (jnp.sin(x) * v * v).sum() / 2)(x),
+    "custom_gradient": calco.custom_gradient(
+        lambda x: (plain(x), lambda ct: (jnp.cos(x) * x + jnp.sin(x)) * ct)),
+}
+OUTER = {
+    "nothing": lambda f: f,
+    "jit": jit,
+    "checkpoint": lambda f: calco.checkpoint(f),
+    "scan": lambda f: lambda x: lax.scan(lambda c, r: (f(c) * 0.5 + r, f(c)), x, jnp.ones((3, 3)))[1][2],
+    "fori": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c) * 0.5 + i, x),
+    "while": lambda f: lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) * 0.5 + 0.1), (0, x))[1],
+    "cond": lambda f: lambda x: lax.cond(x[0] > 0, f, lambda v: v * 1.0, x),
+    "custom_vjp": None,  # made below
+    "custom_jvp": None,
+    "Python loop": lambda f: jit(lambda x: _repeat(f, x), reroll="loop"),
+    "Python loop, outlined": lambda f: jit(lambda x: _repeat(f, x), reroll="outline"),
+    "scan of checkpoint": lambda f: lambda x: lax.scan(calco.checkpoint(lambda c, r: (f(c) * 0.5 + r, f(c))), x,
+                                                       jnp.ones((3, 3)))[1][2],
+    "map": lambda f: lambda x: lax.map(lambda row: f(row)[1:], jnp.stack([x, x * 0.5])).sum(0),
+}
+
+
+def _repeat(f, x):
+    for _ in range(10):
+        x = f(x) * 0.5 + x
+    return x
+
+
+def _through_custom_vjp(f):
+    wrapped = calco.custom_vjp(f)
+    wrapped.defvjp(lambda x: calco.vjp(f, x), lambda pull, ct: pull(ct))
+    return wrapped
+
+
+def _through_custom_jvp(f):
+    wrapped = calco.custom_jvp(f)
+    wrapped.defjvp(lambda primals, tangents: jvp(f, primals, tangents))
+    return wrapped
+
+
+OUTER["custom_vjp"], OUTER["custom_jvp"] = _through_custom_vjp, _through_custom_jvp
+# Forward mode does not go through a function that has but a rule for the other mode.
+REVERSE_ONLY = {"custom_vjp", "checkpoint of custom_vjp", "custom_gradient"}
+FORWARD_ONLY = {"while"}
+
+
+def close(ours, expected, tolerance=3e-5):
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(expected), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("outer", OUTER)
+def test_one_in_the_other(outer, inner):
+    around = OUTER[outer]
+    f, reference = around(INNER[inner]), OUTER["jit" if "Python" not in outer else "nothing"](
+        (lambda x: _repeat(plain, x)) if "Python" in outer else around(plain))
+    expected = reference(X)
+    close(f(jnp.asarray(X)), expected)
+    close(jit(f)(X), expected)
+    batch = np.stack([X, X * 0.5, -X])
+    by_element = np.stack([reference(x) for x in batch])
+    close(jit(vmap(f))(batch), by_element)
+    forward = outer not in REVERSE_ONLY and inner not in REVERSE_ONLY
+    if forward:
+        close(jit(lambda x: jvp(f, (x,), (T,)))(X)[1], jvp(reference, (X,), (T,))[1])
+    if outer not in FORWARD_ONLY and inner not in FORWARD_ONLY:
+        weights = np.float32([1.0, -2.0, 0.5])[:expected.shape[0]]
+        total, reference_total = (lambda x: (f(x) * weights).sum()), (lambda x: (reference(x) * weights).sum())
+        gradient = grad(reference_total)(X)
+        close(grad(total)(jnp.asarray(X)), gradient)
+        close(jit(grad(total))(X), gradient)
+        rows = np.stack([grad(reference_total)(x) for x in batch])
+        close(jit(vmap(grad(total)))(batch), rows)
+        close(jit(grad(lambda b: vmap(total)(b).sum()))(batch), rows)
