@@ -12,7 +12,7 @@ from calco.ops.structure import aval_of, reshape
 from calco.transforms.mapping import vmap
 
 
-def map(f: Callable, xs, *, batch_size: int | None = None):  # noqa: A001  (JAX's name)
+def map(f: Callable, xs, *, batch_size: int | None = None):
     """Apply `f` to each row of `xs`, one after the other, and stack the results.
 
     Unlike `vmap` it needs memory for one row at a time.

@@ -21,7 +21,8 @@ _DEPTH = 4  # of functions that call functions
 _programs: dict[tuple, tuple] = {}
 _reads: dict[int, tuple[CodeType, tuple[str, ...] | None]] = {}
 _PURE = {abs, all, any, bool, complex, dict, divmod, enumerate, filter, float, frozenset, getattr, hasattr, int,
-         isinstance, len, list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type, zip}
+         isinstance, len, list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type,
+         zip}
 # What gives another value each time, and what changes something outside.
 _IMPURE_NAMES = {"random", "time", "datetime", "perf_counter", "monotonic", "environ", "uuid", "secrets", "default_rng"}
 _STORES = {"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_ATTR", "DELETE_SUBSCR",
