@@ -376,7 +376,7 @@ def test_a_function_that_is_a_name_in_a_text_cannot_be_called():
     text = str(calco.make_jaxpr(lambda x: calco.pure_callback(abs, x, x))(1.0))
     closed = calco.jaxprs.parse(text)
     assert str(closed) == text
-    with pytest.raises(TypeError, match="abs.* is the name of a function in a program that was read from text"):
+    with pytest.raises(TypeError, match=r"abs.* is the name of a function in a program that was read from text"):
         calco.jaxprs.evaluate(closed, 1.0)
 
 
