@@ -116,7 +116,7 @@ def test_value_and_type(name):
     program = staged(everything, flat)
     assert not program.captures
     avals = [v.aval for v in program.jaxpr.outvars]
-    run = Executable(lower_module(program.jaxpr, f"rows_of_{name}"), avals)
+    run = Executable(lower_module(program.jaxpr, f"rows_of_{name}").text, avals)
     outs, types = iter(run([put(x, aval_of(x)) for x in flat])), iter(avals)
     for row in rows:
         for expected in oracle(primitive, row.args, row.params):
