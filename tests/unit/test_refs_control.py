@@ -191,6 +191,35 @@ def test_checkpoint(run):
     np.testing.assert_allclose(run(calco.grad(f))(x), np.cos(x) * x * x + 2 * x * np.sin(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["off", "auto", "loop", "outline"])
+def test_unrolled_writes_rolled_up_again(mode):
+    def f(ref, x):
+        for i in range(40):
+            ref[i % 3] = jnp.sin(ref[(i + 1) % 3]) + x
+        return ref[0]
+
+    a, b = calco.new_ref(jnp.zeros(3)), calco.new_ref(jnp.zeros(3))
+    np.testing.assert_allclose(calco.jit(f, reroll=mode)(a, 1.0), f(b, 1.0), rtol=1e-6)
+    np.testing.assert_allclose(a[...], b[...], rtol=1e-6)
+
+
+def test_callbacks_see_what_a_reference_holds_then(capfd):
+    ref = calco.new_ref(0)
+
+    @calco.jit
+    def f():
+        def body(i, c):
+            ref[...] += i
+            calco.debug.print("{}", ref[...], ordered=True)
+            return c
+
+        return lax.fori_loop(0, 4, body, 0)
+
+    f()
+    calco.effects_barrier()
+    assert capfd.readouterr().out.split() == ["0", "1", "3", "6"]
+
+
 # --- without copies --------------------------------------------------------------------------------
 
 def test_a_row_written_in_a_loop_is_the_program_that_a_carry_gives():

@@ -22,6 +22,8 @@ def parse(shape: tuple[int, ...], index, here: Callable[[], str]) -> tuple[tuple
     """The static index and the operands of ``ref[index]``; `here` gives the start of a message."""
     if index is Ellipsis or index is None:
         return (), []
+    if index.__class__ is int and len(shape) == 1 and -shape[0] <= index < shape[0]:
+        return (index,), []
     entries = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, e in enumerate(entries) if e is Ellipsis]
     if len(dots) > 1:
