@@ -14,7 +14,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from calco.avals import ShapedArray
@@ -70,7 +69,7 @@ def _threads() -> int:
 
 class CacheInfo(NamedTuple):
     """What is in a cache. Sizes in bytes, times in seconds since 1970; `last_used` is that of the least recent."""
-    directory: Path
+    directory: str
     entries: int
     size: int
     limit: int
@@ -98,19 +97,20 @@ class DiskCache:
     """
 
     def __init__(self, directory: str | os.PathLike, limit: int = _DEFAULT_LIMIT, told: bool = True):
-        self.directory, self.limit, self.told = Path(directory), limit, told
+        self.directory, self.limit, self.told = os.path.abspath(os.path.expanduser(directory)), limit, told
         self.writable = True
         self._written = 0  # bytes since the sizes were looked at
         self._lock = threading.Lock()
 
-    def path(self, key: str) -> Path:
-        return self.directory / (key + _SUFFIX)
+    def path(self, key: str) -> str:
+        return os.path.join(self.directory, key + _SUFFIX)
 
     def read(self, key: str) -> bytes | None:
         """The bytes kept under `key`; None if there are none. They count as used now."""
         path = self.path(key)
         try:
-            data = path.read_bytes()
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError:
             return None
         head = bytes.fromhex(key)
@@ -137,8 +137,8 @@ class DiskCache:
                               stacklevel=2)
 
     def _write(self, key: str, data: bytes) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        unfinished = self.directory / f"{key}-{os.getpid()}-{os.urandom(6).hex()}{_UNFINISHED}"
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        unfinished = os.path.join(self.directory, f"{key}-{os.getpid()}-{os.urandom(6).hex()}{_UNFINISHED}")
         try:
             with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(data)
@@ -206,7 +206,7 @@ def _on_disk(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-def _remove(path: str | os.PathLike) -> None:
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
@@ -231,7 +231,7 @@ def current() -> DiskCache | None:
                 named = os.environ.get("CALCO_CACHE_DIR")
                 limit = _size(os.environ.get("CALCO_CACHE_SIZE", str(_DEFAULT_LIMIT)))
                 directory = default_directory() if named is None else named
-                if directory is not None and str(directory).strip().lower() not in _OFF:
+                if directory is not None and directory.strip().lower() not in _OFF:
                     # A home that cannot be written to is no news, a directory that somebody named is.
                     _State.cache = DiskCache(directory, limit, told=named is not None)
                 _State.chosen = True
@@ -256,20 +256,16 @@ def limit_to(size: int) -> None:
         cache.limit = size
 
 
-def default_directory() -> Path | None:
+def default_directory() -> str | None:
     """Where the system keeps what can be made again, for each user: ``~/.cache/calco`` on Linux. None for no home."""
-    try:
-        return _user_directory()
-    except RuntimeError:
+    home = os.path.expanduser("~")
+    if home == "~":
         return None
-
-
-def _user_directory() -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "calco" / "Cache"
+        return os.path.join(os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local"), "calco", "Cache")
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "calco"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "calco"
+        return os.path.join(home, "Library", "Caches", "calco")
+    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "calco")
 
 
 def _size(text: str) -> int:

@@ -216,7 +216,7 @@ class _Config:
         if name.startswith("compilation_cache_"):
             cache = disk_cache.current()
             if name == "compilation_cache_dir":
-                return None if cache is None else str(cache.directory)
+                return None if cache is None else cache.directory
             if name == "compilation_cache_max_size":
                 return None if cache is None else cache.limit
         current = options.thread.current
