@@ -12,20 +12,22 @@ from calco.avals import ShapedArray, trees
 from calco.control.programs import hoist, take
 from calco.core import Linear, Tracer, Zero, errors, interpreting, state
 from calco.core.sites import short_path
-from calco.engine import put
+from calco.engine import DeviceArray, put
 from calco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
 from calco.tracing import enclosing, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import argument_names, check_array, function_name, parameters_of
+from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name, parameters_of
 from calco.transforms.batching import BatchTrace, vmap_flat
 from calco.transforms.forward import JVPTrace, JVPTracer
 from calco.transforms.reverse import LinearTrace, transposed_program
 
 _NODES = 4000  # how far captured tracers are looked for
 _SHOWN = 3
+_PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), np.ndarray, types.ModuleType, type, DeviceArray,
+                    types.BuiltinFunctionType})
 _HOLDING = ("fwd", "bwd", "fixed", "rules", "pull", "rule", "function")  # attributes of rules that hold the user's
 
 
@@ -171,8 +173,7 @@ class Flat:
     def __call__(self, *leaves) -> list:
         leaves = [as_array(x) if x.__class__ is Literal else x for x in leaves]
         outs, self.out_tree = trees.flatten(self.function(*trees.unflatten(self.in_tree, leaves)))
-        for i, x in enumerate(outs):
-            check_array(self.construct, f"the output{trees.path_strings(self.out_tree)[i]} of {self.__name__}", x)
+        check_arrays(self.construct, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
         return outs
 
 
@@ -219,6 +220,8 @@ def _walk(pending: list, wanted: Callable) -> Iterator[tuple[str, Tracer]]:
         if id(x) in seen:
             continue
         seen.add(id(x))
+        if x.__class__ in _PLAIN:
+            continue
         if isinstance(x, Tracer):
             if wanted(x):
                 yield name or "an argument", x
@@ -226,9 +229,11 @@ def _walk(pending: list, wanted: Callable) -> Iterator[tuple[str, Tracer]]:
         pending.extend(_inside(name, x))
 
 
-def _inside(name: str, x) -> list[tuple[str, object]]:
+def _inside(name: str, x) -> Sequence[tuple[str, object]]:
     cls = type(x)
     if cls is types.FunctionType:
+        if x.__closure__ is None and x.__defaults__ is None and not x.__dict__:
+            return ()
         found = [(n, c.cell_contents) for n, c in zip(x.__code__.co_freevars, x.__closure__ or ()) if _filled(c)]
         code = x.__code__
         found += zip(reversed(code.co_varnames[:code.co_argcount]), reversed(x.__defaults__ or ()))
@@ -241,6 +246,9 @@ def _inside(name: str, x) -> list[tuple[str, object]]:
     if issubclass(cls, functools.partial):
         return [(name, x.func), *((f"{name}[{i}]" if name else f"argument {i}", v) for i, v in enumerate(x.args)),
                 *x.keywords.items()]
+    guarded = cls.__dict__.get("guarded")
+    if guarded is not None and cls.__module__.startswith("calco."):  # another function with rules
+        return [("", getattr(x, part)) for part in guarded]
     if issubclass(cls, (list, tuple)):
         return [(f"{name}[{i}]", v) for i, v in enumerate(x)]
     if issubclass(cls, dict):

@@ -88,19 +88,18 @@ def run_forward(forward, consts, primals, tangents) -> tuple[list, list]:
 
 # --- the equations --------------------------------------------------------------------------------------
 
-def _infer(*avals, name, call_jaxpr, fwd, bwd, num_consts, symbolic_zeros):
+def _infer(*avals, name, call_jaxpr, **params):
     return check_operands("custom_vjp_call", name, avals, call_jaxpr)
 
 
-def _jvp(primals, tangents, *, name, call_jaxpr, fwd, bwd, num_consts, symbolic_zeros):
+def _jvp(primals, tangents, *, name, fwd, num_consts, **params):
     refuse_captured("custom_vjp", getattr(fwd, "label", name), tangents[:num_consts], getattr(fwd, "words", ()))
     return run_forward(fwd, primals[:num_consts], primals[num_consts:], tangents[num_consts:])
 
 
-def _batch(size, args, dims, *, name, call_jaxpr, fwd, bwd, num_consts, symbolic_zeros):
+def _batch(size, args, dims, *, call_jaxpr, fwd, **params):
     closed = batched_program(call_jaxpr, size, dims, [True] * len(call_jaxpr.out_avals)).closed
-    outs = custom_vjp_call_p.bind(*args, name=name, call_jaxpr=closed, fwd=MappedForward(fwd, size, dims), bwd=bwd,
-                                  num_consts=num_consts, symbolic_zeros=symbolic_zeros)
+    outs = custom_vjp_call_p.bind(*args, call_jaxpr=closed, fwd=MappedForward(fwd, size, dims), **params)
     return outs, [0] * len(outs)
 
 

@@ -202,6 +202,9 @@ class Walk:
         elif kind_of(cls) == "wrapper":  # functools.cache
             self._identify(node, f)
             self._callable(self._fetch(node, "wrapped", "__wrapped__"), f.__wrapped__, root)
+        elif kind_of(cls) == "parts":
+            self._seen.add(id(f))
+            self._parts(node, f, 1)
         elif root:
             self._visit(-1, "self of call", None, f, 1)
         else:
