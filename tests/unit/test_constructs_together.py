@@ -163,4 +163,9 @@ def test_one_in_the_other(outer, inner):
         close(jit(grad(total))(X), gradient)
         rows = np.stack([grad(reference_total)(x) for x in batch])
         close(jit(vmap(grad(total)))(batch), rows)
-        close(jit(grad(lambda b: vmap(total)(b).sum()))(batch), rows)
+        mapped = jit(grad(lambda b: vmap(total)(b).sum()))
+        if outer == "custom_jvp" and "reference" in inner:  # a rule that uses references, in forward mode under vmap
+            with pytest.raises(NotImplementedError, match="reference that was made for values"):
+                mapped(batch)
+        else:
+            close(mapped(batch), rows)

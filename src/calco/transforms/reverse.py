@@ -11,6 +11,7 @@ from calco.core.sites import BACKWARD
 from calco.engine import DeviceArray
 from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
 from calco.ir.rewrite import silenced
+from calco.ops.references import addupdate_p, here, swap_p
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from calco.tracing.leaks import check_ended
@@ -44,6 +45,8 @@ class LinearTrace(StagingTrace):
             if x.__class__ is StagedTracer and x.owner is self:
                 if primitive.dce is not None:
                     return self._divided(primitive, args, params)
+                if primitive is swap_p or primitive is addupdate_p:
+                    self._check_written(args[0])
                 return super().process(primitive, args, params)
         before = state.trace
         state.trace = self.parent
@@ -51,6 +54,13 @@ class LinearTrace(StagingTrace):
             return self.parent.process(primitive, args, params)
         finally:
             state.trace = before
+
+    def _check_written(self, ref) -> None:
+        """Refuse a tangent that goes into a reference for values: what is read of that is not recorded."""
+        if ref.__class__ is not StagedTracer or ref.owner is not self:
+            raise NotImplementedError(
+                f"{here()}a tangent is written to a reference that was made for values, by a derivative rule that uses "
+                "references and is run under vmap; write the rule without references, or take it out of the vmap")
 
     def _divided(self, primitive, args, params) -> list:
         """The results of an operation that holds programs: those that depend on no tangent are values, not recorded.
