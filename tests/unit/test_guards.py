@@ -565,3 +565,19 @@ def test_an_array_that_is_gone_is_no_change():
     for _ in range(5):
         assert f(1.0)[0] == 2
     assert holder
+
+
+def test_a_callable_object_jitted_twice_is_guarded_and_gives_no_false_alarm():
+    class Scaled:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __call__(self, x):
+            return x * self.factor
+
+    scaled = Scaled(2.0)
+    twice = calco.jit(calco.jit(scaled), on_stale="error")
+    assert [float(twice(x)) for x in (1.0, 2.0, 3.0)] == [2.0, 4.0, 6.0]
+    scaled.factor = 5.0
+    with pytest.raises(calco.StaleCaptureError, match="factor"):
+        twice(1.0)

@@ -205,8 +205,12 @@ class Walk:
         elif kind_of(cls) == "parts":
             self._seen.add(id(f))
             self._parts(node, f, 1)
-        elif root:
+        elif root and node == 0:
             self._visit(-1, "self of call", None, f, 1)
+        elif root and kind_of(cls) in _VISITS:  # a callable object that a wrapper stands for
+            self._seen.add(id(f))
+            self.entered.append(node)
+            _VISITS[kind_of(cls)](self, node, f, 1)
         else:
             self._identify(node, f)
 
