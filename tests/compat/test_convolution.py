@@ -55,7 +55,7 @@ def assert_same(call, x, y):
 
     program = stage(everything(convolution, jvp, vjp), [aval_of(a) for a in args])
     check_jaxpr(program.jaxpr)
-    run = Executable(lower_module(program.jaxpr, "convolution"), program.closed.out_avals)
+    run = Executable(lower_module(program.jaxpr, "convolution").text, program.closed.out_avals)
     assert_close(run([put(a, aval_of(a)) for a in args]), jax.jit(everything(jax.lax, jax.jvp, jax.vjp))(*args))
 
 
@@ -128,6 +128,6 @@ def test_precision_and_preferred_type():
     params = program.jaxpr.eqns[0].params
     assert [p.name for p in params["precision"]] == ["HIGH", "HIGH"]
     assert program.jaxpr.outvars[0].aval.dtype == np.float32
-    assert "precision_config = [#stablehlo<precision HIGH>" in lower_module(program.jaxpr, "convolution")
+    assert "precision_config = [#stablehlo<precision HIGH>" in lower_module(program.jaxpr, "convolution").text
     with pytest.raises(TypeError, match="unexpected argument precisoin"):
         convolution.conv_general_dilated(X, Y, (1, 1), "VALID", precisoin="high")

@@ -52,7 +52,7 @@ def run(function, *args) -> list[np.ndarray]:
     program = stage(function, avals)
     check_jaxpr(program.jaxpr)
     consts = [put(np.asarray(c), shaped(c.shape, c.dtype)) for c in program.consts]
-    executable = Executable(lower_module(program.jaxpr, "program"), [v.aval for v in program.jaxpr.outvars])
+    executable = Executable(lower_module(program.jaxpr, "program").text, [v.aval for v in program.jaxpr.outvars])
     outs = executable([*consts, *[put(np.asarray(x), a) for x, a in zip(args, avals)]])
     return [np.asarray(x) for x in outs]
 

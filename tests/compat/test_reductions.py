@@ -232,7 +232,7 @@ def assert_same_derivatives(call, *xs, tolerance=1e-5):
     args = [*xs, *dots, ct]
     program = stage(everything(lax, jvp, vjp), [structure.aval_of(x) for x in args])
     check_jaxpr(program.jaxpr)
-    run = Executable(lower_module(program.jaxpr, "derivatives"), program.closed.out_avals)
+    run = Executable(lower_module(program.jaxpr, "derivatives").text, program.closed.out_avals)
     ours = run([put(x, structure.aval_of(x)) for x in args])
     theirs = jax.jit(everything(jax.lax, jax.jvp, jax.vjp))(*args)
     for a, b in zip(ours, theirs, strict=True):

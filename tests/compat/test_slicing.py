@@ -120,7 +120,7 @@ def test_values_and_types():
     avals = [v.aval for v in program.jaxpr.outvars]
     consts = [np.asarray(c) for c in program.consts]
     operands = [put(x, ShapedArray(x.shape, x.dtype)) for x in (*consts, *ARGS)]
-    outs = Executable(lower_module(program.jaxpr, "all_programs"), avals)(operands)
+    outs = Executable(lower_module(program.jaxpr, "all_programs").text, avals)(operands)
     expected = jax.jit(lambda *args: [f(jax_lax, *args) for f in PROGRAMS.values()])(*ARGS)
     for name, aval, actual, wanted in zip(PROGRAMS, avals, outs, expected, strict=True):
         assert (aval.shape, aval.dtype, aval.weak_type) == (wanted.shape, wanted.dtype, wanted.weak_type), name
@@ -189,7 +189,8 @@ def test_derivatives_and_batches():
     program = stage(lambda x, p: [f(calco_lax, grad, vmap, x, p) for f in DERIVED.values()], [AVALS[0], AVALS[2]])
     avals = [v.aval for v in program.jaxpr.outvars]
     assert not program.consts
-    outs = Executable(lower_module(program.jaxpr, "all_derived"), avals)([put(X, AVALS[0]), put(PLACES, AVALS[2])])
+    run = Executable(lower_module(program.jaxpr, "all_derived").text, avals)
+    outs = run([put(X, AVALS[0]), put(PLACES, AVALS[2])])
     expected = jax.jit(lambda x, p: [f(jax_lax, jax.grad, jax.vmap, x, p) for f in DERIVED.values()])(X, PLACES)
     for name, aval, actual, wanted in zip(DERIVED, avals, outs, expected, strict=True):
         assert (aval.shape, aval.dtype) == (wanted.shape, wanted.dtype), name

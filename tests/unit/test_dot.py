@@ -27,12 +27,12 @@ def test_text():
                      shaped((5, 2, 3), F32), shaped((5, 3, 4), F32))
     assert ("stablehlo.dot_general %1, %2, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = "
             "[HIGHEST, HIGHEST] : (tensor<5x2x3xf32>, tensor<5x3x4xf32>) -> tensor<5x2x4xf32>"
-            ) in lower_module(program.jaxpr, "product")
+            ) in lower_module(program.jaxpr, "product").text
 
 
 def test_text_of_operands_of_two_dtypes():
     program = staged(lambda x, y: dot.dot(x, y), shaped((2, 3), BF16), shaped((3, 4), F32))
-    text = lower_module(program.jaxpr, "product")
+    text = lower_module(program.jaxpr, "product").text
     assert "stablehlo.convert %1 : (tensor<2x3xbf16>) -> tensor<2x3xf32>" in text
     assert "-> tensor<2x4xf32>" in text
 

@@ -63,14 +63,16 @@ scatter_dims_to_operand_dims=(0,), operand_batching_dims=(), scatter_indices_bat
 
 
 def test_lowered_text():
-    text = lower_module(program(lambda x, i, y: gather.scatter_add(x, i, y, INTO_ROWS), X, places(0, 2), X[:2]), "test")
+    added = program(lambda x, i, y: gather.scatter_add(x, i, y, INTO_ROWS), X, places(0, 2), X[:2])
+    text = lower_module(added, "test").text
     assert '"stablehlo.scatter"(%1, %2, %3) ({' in text
     assert "stablehlo.add %4, %5 : tensor<f32>" in text
     assert ("scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
             "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false, "
             "unique_indices = false} : (tensor<3x4xf32>, tensor<2x1xi32>, tensor<2x4xf32>) -> "
             "(tensor<3x4xf32>)") in text
-    taken = lower_module(program(lambda x, i: gather.gather(x, i, ROWS, (1, 4), mode="clip"), X, places(0, 2)), "test")
+    clipped = program(lambda x, i: gather.gather(x, i, ROWS, (1, 4), mode="clip"), X, places(0, 2))
+    taken = lower_module(clipped, "test").text
     assert ('"stablehlo.gather"(%1, %2) {dimension_numbers = #stablehlo.gather<offset_dims = [1], '
             "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, "
             "slice_sizes = array<i64: 1, 4>}") in taken

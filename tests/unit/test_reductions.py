@@ -27,7 +27,7 @@ X = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, 5.0]], F32)
 
 
 def text(function, *avals) -> str:
-    return lower_module(stage(lambda *xs: [function(*xs)], list(avals)).jaxpr, "program")
+    return lower_module(stage(lambda *xs: [function(*xs)], list(avals)).jaxpr, "program").text
 
 
 # --- the text ------------------------------------------------------------------------------------------

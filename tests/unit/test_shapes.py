@@ -31,7 +31,7 @@ def text(function, *args) -> str:
 
 
 def lowered(function, *args) -> str:
-    return lower_module(program(function, *args), "test")
+    return lower_module(program(function, *args), "test").text
 
 
 # --- programs ---------------------------------------------------------------------------------
