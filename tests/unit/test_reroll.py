@@ -353,6 +353,34 @@ def test_separate_large_arrays_are_not_copied_into_one():
     assert "concatenate" not in names(program)
 
 
+def test_results_that_are_all_taken_one_by_one_are_computed_one_by_one():
+    def f(x, y):
+        kept = []
+        for _ in range(100):
+            x = jnp.sin(x) * y + x
+            kept.append(x)
+        return kept
+
+    program, outcome = reroll(calco.make_jaxpr(f)(X, Y), "auto")
+    assert not outcome.rerolled
+    assert outcome.near[0].reason == "100 results would be taken out of the loop one by one"
+    stacked, outcome = reroll(calco.make_jaxpr(lambda x, y: jnp.stack(f(x, y)))(X, Y), "auto")
+    assert names(stacked) == ["scan"]
+
+
+def test_a_forward_loop_for_a_backward_pass_that_is_none_is_left_alone():
+    weights = [np.full((200, 200), 0.1, "float32") for _ in range(30)]
+
+    def f(weights, x, y):
+        kept = []
+        for _ in weights:
+            x = jnp.tanh(jnp.sin(x) * y + x)
+            kept.append(x)
+        return [row @ w for row, w in zip(kept, weights)]
+
+    assert not reroll(calco.make_jaxpr(f)(weights, np.ones(200, "float32"), np.ones(200, "float32")))[1].rerolled
+
+
 # --- what is told -------------------------------------------------------------------------------
 
 def test_a_near_repetition_says_where_it_differs():

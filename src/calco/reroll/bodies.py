@@ -191,5 +191,5 @@ def _only_widens(eqn: Eqn) -> bool:
 CHEAP = frozenset(
     "abs add add_any and ceil clamp convert_element_type copy cos div eq erf exp exp2 expm1 floor ge gt imag "
     "integer_pow is_finite le log log1p logistic lt max min mul ne neg not nextafter or pow real rem round rsqrt "
-    "select_n shift_left shift_right_arithmetic shift_right_logical sign sin sqrt square stop_gradient sub tan tanh xor "
-    "broadcast_in_dim reshape squeeze slice dynamic_slice".split()) | {add_any_p.name}
+    "select_n shift_left shift_right_arithmetic shift_right_logical sign sin sqrt square stop_gradient sub tan "
+    "tanh xor broadcast_in_dim reshape squeeze slice dynamic_slice".split()) | {add_any_p.name}

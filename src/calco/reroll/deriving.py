@@ -37,11 +37,12 @@ class Derived(NamedTuple):
 
 class Derivation:
     """What the values that a segment reads are computed from."""
-    __slots__ = ("table", "tokens", "usable", "nodes", "costs", "latest")
+    __slots__ = ("table", "tokens", "usable", "nodes", "needs", "costs", "latest")
 
     def __init__(self, table: Table, tokens: np.ndarray, usable: Callable[[np.ndarray], bool]):
         self.table, self.tokens, self.usable = table, tokens, usable
         self.nodes: dict[bytes, Derived | None] = {}
+        self.needs: dict[bytes, tuple[bytes, ...]] = {}
         self.costs: dict[bytes, int] = {}
         self.latest: dict[bytes, int] = {}
 
@@ -68,9 +69,10 @@ class Derivation:
         self.nodes[key], self.latest[key] = node, int(codes.max())
         # An input of the program is there in any case.
         self.costs[key] = 0 if codes.max() < 0 else self.table.atom(int(codes[0])).aval.nbytes
-        for operand in node.operands if node is not None else ():
-            if _varies(operand):
-                self._add(operand, depth + 1)
+        needed = [operand for operand in node.operands if _varies(operand)] if node is not None else []
+        self.needs[key] = tuple([operand.tobytes() for operand in needed])
+        for operand in needed:
+            self._add(operand, depth + 1)
 
     def _derived(self, codes: np.ndarray) -> Derived | None:
         """The cheap operation that gives these values in all iterations."""
@@ -106,9 +108,8 @@ class Derivation:
             return True
         found = known.get(key)
         if found is None:
-            node = self.nodes.get(key)
-            found = known[key] = node is not None and all(
-                [self._follows(o.tobytes(), handed, known) for o in node.operands if _varies(o)])
+            found = known[key] = self.nodes.get(key) is not None and all(
+                [self._follows(needed, handed, known) for needed in self.needs[key]])
         return found
 
 

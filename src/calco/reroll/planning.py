@@ -7,6 +7,7 @@ import numpy as np
 
 from calco.ops.shapes import squeeze_p
 from calco.ops.slicing import slice_p
+from calco.ops.structure import broadcast_in_dim_p, reshape_p
 from calco.reroll.bodies import Body
 from calco.reroll.dataflow import Segment, read_segment
 from calco.reroll.deriving import Derivation
@@ -31,16 +32,59 @@ class Refused(NamedTuple):
 
 
 class Plan:
-    """Decisions on the segments of a program, in its order."""
-    __slots__ = ("table", "tokens", "limits", "either", "planned", "refused", "_uses")
+    """Decisions on the segments of a program, in its order.
 
-    def __init__(self, table: Table, tokens: np.ndarray, limits: Limits, either: bool):
+    Parameters
+    ----------
+    found : list of Found
+    weights : list of int
+        Of each, how many equations it has in all.
+    either : bool
+        Whether a loop that does not pay may become calls.
+    """
+    __slots__ = ("table", "tokens", "limits", "either", "planned", "refused", "uses", "_before", "_apart")
+
+    def __init__(self, table: Table, tokens: np.ndarray, limits: Limits, found: list[Found], weights: list[int],
+                 either: bool):
         self.table, self.tokens, self.limits, self.either = table, tokens, limits, either
-        self.planned: list[Planned] = []
-        self.refused: list[Refused] = []
-        self._uses = Uses.of_equations(table)
+        self._before = Uses.of_equations(table)
+        self._apart: dict[int, int] = {}  # rows that would be taken out one by one, of the loop that starts there
+        while True:
+            self.planned: list[Planned] = []
+            self.refused: list[Refused] = []
+            for each, weight in zip(found, weights, strict=True):
+                self._add(each, weight)
+            self.uses = Uses.of_plan(self.table, [(p.segment, p.body) for p in self.planned])
+            apart = {p.segment.start: rows for p in self.planned
+                     if not p.outline and (rows := self._rows_apart(p.segment)) > max(limits.rows, p.weight // 64)}
+            if not apart:
+                break
+            self._apart.update(apart)  # without those loops, others may lose their reason
 
-    def add(self, found: Found, weight: int) -> None:
+    def _rows_apart(self, segment: Segment) -> int:
+        """How many results of a loop are read neither by another loop nor to be put together again."""
+        places, readers = self.uses.outside(self.table, segment)
+        taken = np.zeros(len(self.table.eqns) + 1, bool)
+        for planned in self.planned:
+            if not planned.outline:
+                taken[planned.segment.start:planned.segment.stop] = True
+        rows = 0
+        for slot, iterations in self.uses.after_loop(self.table, segment).items():
+            if segment.trips - min(iterations) > LAST_FEW:
+                of_slot = (places % segment.width == slot) & ~taken[readers]
+                rows += len({place for place, reader in zip(places[of_slot].tolist(), readers[of_slot].tolist())
+                             if not self._widens(reader)})
+        return rows
+
+    def _widens(self, reader: int) -> bool:
+        """Whether an equation gives its operand a leading axis, as before a concatenation."""
+        if reader == len(self.table.eqns):
+            return False
+        eqn = self.table.eqns[reader]
+        return (eqn.primitive is broadcast_in_dim_p or eqn.primitive is reshape_p) and (
+            eqn.outvars[0].aval.shape == (1, *eqn.invars[0].aval.shape))
+
+    def _add(self, found: Found, weight: int) -> None:
         """Decide on a segment."""
         segment, outline = found
         if not outline:
@@ -57,10 +101,12 @@ class Plan:
 
     def _refuses(self, segment: Segment) -> str | None:
         """Why it does not pay to make a loop of a segment."""
+        if segment.start in self._apart:
+            return f"{self._apart[segment.start]:,} results would be taken out of the loop one by one"
         copied = stacked_bytes(self.table, segment, self.is_row)
         if copied > self.limits.stacked_bytes:
             return f"a loop would copy {copied / 1e6:.1f} MB into one array"
-        used = self._uses.after_loop(self.table, segment)
+        used = self._before.after_loop(self.table, segment)
         return refuses_to_keep(self.table, segment, used, LAST_FEW, self.limits)
 
     def is_row(self, codes: np.ndarray) -> bool:
@@ -89,7 +135,3 @@ class Plan:
             return None
         whole = cut.outvars[0].aval.shape == (1, *cut.invars[0].aval.shape[1:])
         return cut.invars[0] if whole else None
-
-    def uses(self) -> Uses:
-        """Who reads what in the program that is to be written."""
-        return Uses.of_plan(self.table, [(p.segment, p.body) for p in self.planned])

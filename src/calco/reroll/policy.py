@@ -26,6 +26,9 @@ class Limits(NamedTuple):
         The same of calls, and equations of one iteration: calls of small functions cost more than they save.
     stacked_bytes : int
         How much a loop may copy to have arrays that were apart in one.
+    rows : int
+        How many results of a loop may be taken out of a stacked array one by one, however few
+        equations it has: each costs a slice, which XLA takes longer over than over dozens of equations.
     unused_bytes : int
         How much a loop may keep of results that nobody reads.
     kept_bytes : int
@@ -39,14 +42,15 @@ class Limits(NamedTuple):
     outline_period: int
     outline_equations: int
     stacked_bytes: int
+    rows: int
     unused_bytes: int
     kept_bytes: int
 
 
 _AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=TRIPS, outline_period=16,
-               outline_equations=150, stacked_bytes=1 << 20, unused_bytes=1 << 20, kept_bytes=1 << 20)
+               outline_equations=150, stacked_bytes=0, rows=16, unused_bytes=1 << 20, kept_bytes=1 << 20)
 _ASKED = Limits(program=0, loop_trips=TRIPS, loop_equations=8, outline_trips=TRIPS, outline_period=1,
-                outline_equations=8, stacked_bytes=1 << 62, unused_bytes=1 << 62, kept_bytes=1 << 62)
+                outline_equations=8, stacked_bytes=1 << 62, rows=1 << 62, unused_bytes=1 << 62, kept_bytes=1 << 62)
 _LARGE = 256 << 10  # bytes: a loop over arrays of this size waits for memory
 _UNROLLED = 32  # equations of cheap operations on large arrays that are fused into one pass
 

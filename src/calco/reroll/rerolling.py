@@ -129,9 +129,8 @@ class _Pass:
         return self._inside(jaxpr, depth)
 
     def _plan(self, table: Table, tokens: np.ndarray, found: list[Found]) -> Plan:
-        plan = Plan(table, tokens, self.limits, len(self.kinds) > 1)
-        for each in found:
-            plan.add(each, self._weight(table.eqns[each.segment.start:each.segment.stop]))
+        weights = [self._weight(table.eqns[f.segment.start:f.segment.stop]) for f in found]
+        plan = Plan(table, tokens, self.limits, found, weights, len(self.kinds) > 1)
         for segment, reason in plan.refused:
             lines = lines_of(table.eqns[segment.start:segment.start + segment.period])
             self.near.insert(0, NearMiss(*lines, segment.trips, segment.period, reason))
@@ -169,7 +168,7 @@ class _Pass:
         return eqn if params is eqn.params else eqn.replace(params=params)
 
     def _rewritten(self, jaxpr: Jaxpr, plan: Plan, depth: int) -> Jaxpr:
-        writer, uses, at = Writer(), plan.uses(), 0
+        writer, uses, at = Writer(), plan.uses, 0
         for planned in plan.planned:
             segment = planned.segment
             for eqn in jaxpr.eqns[at:segment.start]:

@@ -48,12 +48,17 @@ class Uses:
         first, last = np.searchsorted(self._codes, (low, low + segment.trips * segment.width))
         return self._codes[first:last] - low, self._readers[first:last]
 
+    def outside(self, table: Table, segment: Segment) -> tuple[np.ndarray, np.ndarray]:
+        """The reads of a segment's results from outside it: which result, and the place of the reader."""
+        places, readers = self._of(table, segment)
+        far = (readers < segment.start) | (readers >= segment.stop)
+        return places[far], readers[far]
+
     def after_loop(self, table: Table, segment: Segment) -> dict[int, list[int]]:
         """For each slot that is read outside the segment, the iterations it is read from."""
-        places, readers = self._of(table, segment)
-        outside = np.unique(places[(readers < segment.start) | (readers >= segment.stop)])
+        places, _ = self.outside(table, segment)
         used: dict[int, list[int]] = {}
-        for place in outside.tolist():
+        for place in np.unique(places).tolist():
             used.setdefault(place % segment.width, []).append(place // segment.width)
         return used
 
