@@ -260,3 +260,18 @@ def test_without_compiling_the_branch_taken_runs_in_python():
         out, slope = value_and_grad(lambda x: lax.cond(x > 0, lambda v: v * v, lambda v: v, x))(3.0)
         assert (out, slope) == (9, 6)
     assert seen == [1, 2, 3]
+
+
+def test_operands_that_a_derivative_needs_are_handed_over_as_they_are():
+    """A value that a program gives back is a copy."""
+    w = jnp.ones((5, 3))
+
+    def loss(w, x):
+        y = lax.cond(x.sum() > 0, lambda v: jnp.tanh(w @ v), lambda v: w @ v, x)
+        return jit(lambda w, y: (w.T @ y).sum())(w, y)
+
+    closed = make_jaxpr(grad(loss, (0, 1)))(w, X)
+    forward = [e for e in closed.eqns if e.primitive.name in ("cond", "jit")][:2]
+    assert [e.primitive.name for e in forward] == ["cond", "jit"]
+    assert all(v.aval.shape != w.shape for e in forward for v in e.outvars)
+    close(jit(grad(loss, (0, 1)))(w, X), grad(lambda w, x: (w.T @ jnp.tanh(w @ x)).sum(), (0, 1))(w, X))

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from calco.avals import tangent_aval
-from calco.control.programs import dce_program, hoist, take
+from calco.control.programs import dce_program, hoist, take, without_passed_on
 from calco.control.references import spread
 from calco.core import Linear, Primitive, Zero
 from calco.core.effects import needs_token
@@ -54,9 +54,11 @@ def _linearize(trace, primals, tangents, params):
     name, jaxpr = params["name"], params["jaxpr"]
     nonzero = [not isinstance(t, Zero) for t in tangents]
     program = linearized_program(jaxpr, nonzero)
-    outs = call(program.known, name, primals)
     n = len(jaxpr.out_avals)
-    outs, residuals = outs[:n], outs[n:]
+    known, sources = without_passed_on(program.known, n)
+    outs = call(known, name, primals)
+    outs, computed = outs[:n], iter(outs[n:])
+    residuals = [next(computed) if source is None else primals[source] for source in sources]
     dots = iter(call(program.linear, name, [*residuals, *take(tangents, nonzero)]) if any(program.nonzero_out) else ())
     return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(program.nonzero_out, jaxpr.out_avals)]
 

@@ -14,7 +14,7 @@ from calco.control.branch_programs import (
     with_common_operands,
 )
 from calco.control.branches import close_branches, joined_types, trace_branches
-from calco.control.programs import take
+from calco.control.programs import passed_on, take
 from calco.control.references import pure_branches, spread
 from calco.control.remembered import remembered
 from calco.control.select_branches import check_effects, select_branches_p
@@ -100,15 +100,27 @@ def _linearize(trace, primals, tangents, params):
     nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
     wanted = any_of([linearized_program(b, nonzero).nonzero_out for b in branches])
     programs = [linearized_program(b, nonzero, wanted) for b in branches]
-    slots, places = residual_slots([p.linear.in_avals[:p.residuals] for p in programs])
     n = len(branches[0].out_avals)
-    known = [known_branch(p.known, n, p.known.jaxpr.outvars[n:], slots, place) for p, place in zip(programs, places)]
+    # Residuals that are operands are handed over as they are; the others share slots.
+    sources = [passed_on(p.known, n) for p in programs]
+    shared = {source: i for i, source in enumerate(sorted({s for found in sources for s in found if s is not None}))}
+    own = [[v.aval for v, source in zip(p.linear.jaxpr.invars, found) if source is None]
+           for p, found in zip(programs, sources)]
+    slots, places = residual_slots(own)
+    known = [known_branch(p.known, n, [v for v, source in zip(p.known.jaxpr.outvars[n:], found) if source is None],
+                          slots, place) for p, found, place in zip(programs, sources, places)]
     outs = bind_cond(index, known, operands)
     outs, residuals = outs[:n], outs[n:]
     dots = iter(())
     if any(wanted):
-        linear = [linear_branch(p.linear, p.residuals, slots, place) for p, place in zip(programs, places)]
-        dots = iter(bind_cond(index, linear, [*residuals, *take(tangents[1:], nonzero)]))
+        leading = [*[branches[0].in_avals[source] for source in shared], *slots]
+        linear = []
+        for p, found, place in zip(programs, sources, places):
+            slot = iter(place)
+            at = [len(shared) + next(slot) if source is None else shared[source] for source in found]
+            linear.append(linear_branch(p.linear, p.residuals, leading, at))
+        dots = iter(bind_cond(index, linear, [*[operands[source] for source in shared], *residuals,
+                                              *take(tangents[1:], nonzero)]))
     return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, branches[0].out_avals)]
 
 
