@@ -20,11 +20,11 @@ from calco import StaleCaptureWarning
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md",
-             "docs/account.md", "docs/reading-programs.md", "docs/cache.md", "docs/control-flow.md", "docs/debugging.md",
-             "docs/callbacks.md", "docs/custom-derivatives.md",
+             "docs/account.md", "docs/reading-programs.md", "docs/cache.md", "docs/repeated-code.md",
+             "docs/control-flow.md", "docs/debugging.md", "docs/callbacks.md", "docs/custom-derivatives.md",
              "docs/refs.md", "docs/rematerialization.md", "docs/retraces.md", "docs/stale-values.md"]
-ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "jit", "report", "numpy",
-         "lax", "cli"]
+ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "reroll", "jit", "report",
+         "numpy", "lax", "cli"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DURATION = re.compile(r" *\b\d[\d.,]* (us|ms|s)\b")
 
