@@ -71,6 +71,7 @@ class Table:
         state = dict(f=list(carries), h=[carries[0].astype("bfloat16")], i=[jnp.arange(SIZE)],
                      b=[carries[1] > 0, carries[0] > 0], w=[0.75])
         history = {kind: [values[0]] for kind, values in state.items()}
+        self.first = {}  # of each kind, what the first iteration made first: all later ones may read it
         made = []
         for _ in range(self.rounds):
             order = range(self.trips)
@@ -85,13 +86,14 @@ class Table:
 
     def iteration(self, i, state, history, invariants, apart, rows, made):
         here = {kind: [] for kind in state}
+        first = self.first
 
         def operand(kind, source, number):
             past = history[kind]
             if source == "before":
                 return past[-1 - number % min(3, len(past))]
             if source == "first":
-                return past[0]
+                return past[0] if number % 2 else first.get(kind, past[0])
             if source == "odd" and self.irregular:
                 return past[(i * i + number) % len(past)]
             if source == "this" and here[kind]:
@@ -117,6 +119,7 @@ class Table:
             kinds, kind, function = OPERATIONS[name]
             value = function(*[fitted(operand(k, *s), k) for k, s in zip(kinds, sources)])
             here[kind].append(value)
+            first.setdefault(kind, value)
             if kind != "w":
                 made.append(value)
         for _ in range(self.nested):
