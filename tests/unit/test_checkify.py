@@ -12,6 +12,7 @@ from jax.experimental import checkify as jax_checkify
 import calco
 import calco.numpy as jnp
 from calco import checkify, lax
+from calco.control.masking import masked_program
 from calco.ir.rewrite import dce
 
 JAX = (jax, jax.numpy, jax.lax, jax_checkify)
@@ -488,6 +489,15 @@ def test_debug_checks_are_made_under_checkify_alone():
         return x
     assert calco.jit(f)(0) == 0 and f(0) == 0
     assert words(calco.jit(checkify.checkify(f))(0)[0]) == "zero"
+
+
+def test_the_printed_form_names_a_mask_where_there_is_one():
+    def f(x):
+        checkify.debug_check(x > 0, "negative")
+        return x
+    closed = calco.make_jaxpr(f)(1.0)
+    assert "check[debug=True facts=<negative>] d -1:i32[]\n" in str(closed)
+    assert "check[debug=True facts=<negative> masked=True] a e -1:i32[]\n" in str(masked_program(closed))
 
 
 @pytest.mark.parametrize("call, message", [

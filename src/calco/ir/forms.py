@@ -17,7 +17,6 @@ HIDDEN: dict[str, dict[str, object]] = {
     "dot_general": {"precision": None, "preferred_element_type": None},
     **{name: {"masked": False, "mapped": ()} for name in ("debug_callback", "io_callback", "pure_callback")},
     "check": {"masked": False},
-    "check": {"masked": False},
     "debug_print": {"in_tree": None, "keywords": (), "masked": False, "mapped": (), "static_args": ()},
     "custom_jvp_call": {"num_consts": 0},
     "custom_vjp_call": {"num_consts": 0},
