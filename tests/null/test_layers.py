@@ -15,7 +15,7 @@ DOORS = ["ad_checkpoint", "checkify", "custom_batching", "custom_derivatives",
          "__main__", "__init__"]
 FILES = sorted(ROOT.rglob("*.py"))
 # Raised only with a reason written beside it.
-FILE_LINES, FUNCTION_LINES, PARAMETERS = 600, 60, 8
+FILE_LINES, COLUMNS, FUNCTION_LINES, PARAMETERS = 600, 120, 60, 8
 # Functions whose parameters are the public signature of NumPy or JAX.
 PUBLIC_SIGNATURES = ("numpy", "lax", "ops", "transforms", "jit")
 # The same, alone in its room: `jaxpr.pretty_print` has JAX's arguments and three more.
@@ -71,14 +71,25 @@ def test_no_import_inside_a_function(path):
 
 @pytest.mark.parametrize("path", FILES, ids=identifier)
 def test_budgets(path):
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= FILE_LINES, f"{lines} lines"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= FILE_LINES, f"{len(lines)} lines"
+    for number, line in enumerate(lines, 1):
+        assert len(line) <= COLUMNS, f"line {number} has {len(line)} columns"
     for node in ast.walk(parsed(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = node.end_lineno - body_start(node) + 1
             assert length <= FUNCTION_LINES, f"{node.name} has {length} lines"
             if room_of(path) not in PUBLIC_SIGNATURES and node.name not in PUBLIC_FUNCTIONS:
-                assert len(all_arguments(node)) <= PARAMETERS, f"{node.name} takes {len(all_arguments(node))} parameters"
+                count = len(all_arguments(node))
+                assert count <= PARAMETERS, f"{node.name} takes {count} parameters"
+
+
+@pytest.mark.parametrize("path", FILES, ids=identifier)
+def test_no_entry_of_a_table_hides_another(path):
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Dict):
+            keys = [ast.dump(key) for key in node.keys if key is not None]
+            assert len(keys) == len(set(keys)), f"the table at line {node.lineno} has a key twice"
 
 
 def body_start(node: ast.FunctionDef) -> int:

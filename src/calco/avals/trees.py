@@ -139,8 +139,8 @@ def register_dataclass(cls: type, data_fields=None, meta_fields=None, drop_field
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"register_dataclass: {cls!r} is not a dataclass")
     if (data_fields is None) != (meta_fields is None):
-        raise TypeError(f"register_dataclass({cls.__name__}): data_fields and meta_fields must both be given or both be "
-                        f"left out, got {data_fields=} and {meta_fields=}")
+        raise TypeError(f"register_dataclass({cls.__name__}): data_fields and meta_fields must both be given or both "
+                        f"be left out, got {data_fields=} and {meta_fields=}")
     names = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in drop_fields]
     if meta_fields is None:
         meta_fields = [f.name for f in dataclasses.fields(cls) if f.metadata.get("static", False)]

@@ -80,9 +80,10 @@ class Primitive:
         only the results marked in `used` are needed. It then has those results and those operands alone. A rule that
         has to keep other results too gives their mask as a third part.
     discharge : callable or None
-        ``(values, refs, **params) -> (outs, after)`` for an operation with sub-programs: what it does without references.
-        `values` are the operands, with what references hold in their place; `refs` has for each operand the number of
-        the reference that it is, or None; `after` what each reference holds afterwards, None where that is the same.
+        ``(values, refs, **params) -> (outs, after)`` for an operation with sub-programs: what it does without
+        references. `values` are the operands, with what references hold in their place; `refs` has for each operand
+        the number of the reference that it is, or None; `after` what each reference holds afterwards, None where that
+        is the same.
     evaluate : callable or None
         ``(arrays, params) -> result`` for an operation that runs Python: how it is done on arrays, without compiling.
     """

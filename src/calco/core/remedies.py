@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from itertools import pairwise
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def _where(prefix: str, site: Site, first, second) -> str | None:
 def _next_statement(site: Site, node):
     body = getattr(site.parent(node), "body", None)
     if isinstance(body, list):
-        for here, after in zip(body, body[1:]):
+        for here, after in pairwise(body):
             if here is node:
                 return after
     return None

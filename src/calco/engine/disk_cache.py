@@ -33,8 +33,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # --- the key -------------------------------------------------------------------------------
 
 # What a canonical text keeps as it is, then what it drops or names anew: quoted text first, for it may hold anything.
-_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|custom_call @[\w.$-]+| loc\(#s\d+\)|^#s\d+ = loc\(.*\)\n|^module @\S+|@[\w.$-]+',
-                    re.MULTILINE)
+_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|custom_call @[\w.$-]+'
+                    r'| loc\(#s\d+\)|^#s\d+ = loc\(.*\)\n|^module @\S+|@[\w.$-]+', re.MULTILINE)
 _PRIVATE = re.compile(r"func\.func private @([\w.$-]+)")
 
 

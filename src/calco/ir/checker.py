@@ -100,7 +100,9 @@ def const_aval(value) -> ShapedArray:
     if isinstance(value, (ShapedArray, RefAval)):
         return value
     found = getattr(value, "aval", None)
-    return found if isinstance(found, (ShapedArray, RefAval)) else shaped(np.shape(value), dtypes.canonicalize(value.dtype))
+    if isinstance(found, (ShapedArray, RefAval)):
+        return found
+    return shaped(np.shape(value), dtypes.canonicalize(value.dtype))
 
 
 def _constants(scope, jaxpr, consts):
@@ -144,8 +146,7 @@ def _results(scope, eqn):
 def _inference(scope, eqn):
     try:
         out = eqn.primitive.infer(*[v.aval for v in eqn.invars], **eqn.params)
-    except Exception as error:
-        # Whatever the rule raises, the program is what is wrong.
+    except Exception as error:  # noqa: BLE001 - whatever the rule raises, the program is what is wrong
         return f"`{eqn.primitive.name}` refuses its operands or parameters: {type(error).__name__}: {error}"
     scope.inferred = [out] if isinstance(out, ShapedArray) else list(out)
     return None

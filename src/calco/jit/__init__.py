@@ -15,8 +15,8 @@ from calco.jit.driver import CacheInfo, jit, last_traces
 from calco.jit.records import CapturedArray, Printed, TraceRecord
 from calco.jit.retraces import RetraceError, RetraceWarning, no_retrace
 from calco.jit.signature import ShapeDtypeStruct
-from calco.jit.stages import Compiled, Lowered, Traced
 from calco.jit.special_values import SpecialValueError
+from calco.jit.stages import Compiled, Lowered, Traced
 from calco.jit.stale import StaleCaptureError, StaleCaptureWarning
 from calco.jit.watched import debug_infs, debug_nans
 

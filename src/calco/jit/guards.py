@@ -83,7 +83,8 @@ class Walk:
     guards : list of (int, str, object)
         What must be as it was: the step that gives it, a kind, the expected value. Kinds are ``value`` (simple, by
         identity and then equality), ``tuple``, ``list``, ``set``, ``bytes``, ``buffer`` (snapshots of containers),
-        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``reference``, ``code``, ``type`` and ``function``.
+        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``reference``, ``code``, ``type`` and
+        ``function``.
     opaque : list of (int, callable)
         Values whose insides are not looked at, by reference: another function may use the trace only if it has the
         same ones.

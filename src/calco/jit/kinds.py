@@ -19,10 +19,10 @@ from calco.tracing.scan import is_user_code
 from calco.tracing.source import is_library_file
 
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), range, slice)
-_BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"), (Reference, "reference"),
-          (np.ndarray, "array"), (types.FunctionType, "function"), (types.MethodType, "method"),
-          (functools.partial, "partial"), (types.ModuleType, "module"), (type, "class"), (ContextVar, "context"),
-          (types.SimpleNamespace, "object"), (threading.local, "object"))
+_BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"),
+          (Reference, "reference"), (np.ndarray, "array"), (types.FunctionType, "function"),
+          (types.MethodType, "method"), (functools.partial, "partial"), (types.ModuleType, "module"), (type, "class"),
+          (ContextVar, "context"), (types.SimpleNamespace, "object"), (threading.local, "object"))
 _CONTAINERS = ((list, "sequence"), (tuple, "sequence"), (deque, "sequence"), (dict, "mapping"), (set, "set"),
                (frozenset, "set"), (bytearray, "bytes"), (array, "buffer"))
 _READING = ("__getitem__", "__len__", "__iter__", "__contains__", "__eq__", "__getattribute__", "get", "tobytes")

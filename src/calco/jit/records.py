@@ -151,8 +151,8 @@ class TraceRecord:
     unused : tuple of str
         Arguments that the program does not depend on; known when it has been lowered.
     """
-    __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed",
-                 "seconds", "from_disk", "calls", "stale", "unused_leaves", "rerolled", "near_misses", "_names", "_avals")
+    __slots__ = ("function", "place", "statics", "options", "jaxpr", "captures", "selected", "printed", "seconds",
+                 "from_disk", "calls", "stale", "unused_leaves", "rerolled", "near_misses", "_names", "_avals")
 
     def __init__(self, *, function: str, place: str, names, avals, statics, options, jaxpr: ClosedJaxpr,
                  captures: tuple[CapturedArray, ...], selected: tuple[SelectedBranch, ...], printed):

@@ -123,7 +123,7 @@ def _exponent_derivative(g, ans, x, y):
 
 
 def _pow_jvp(primals, tangents):
-    x, y = primals
+    _, y = primals
     if dtypes.kind(aval_of(y).dtype) in "iu":  # the tangent of an integer is nothing
         tangents = (tangents[0], Zero(aval_of(y)))
     return _pow_rule(primals, tangents)

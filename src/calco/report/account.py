@@ -403,11 +403,13 @@ def capture_read(capture: CapturedArray, var, closed: ClosedJaxpr, equations: tu
     if equations and capture.location == (closed.eqns[equations[0]].code, closed.eqns[equations[0]].lasti):
         operand = operand_of(var, closed, equations[0])
         name = name if operand is None else capture.name_of_operand(operand)
-    by_reference = capture.by_reference
-    return Read(path=name or f"an unnamed {'reference' if by_reference else 'array'}",
-                kind="reference" if by_reference else "array", value="" if by_reference else summary(capture.value),
-                place=capture.place, roles=("constvar", "by reference") if by_reference else ("constvar",), dtype=aval.dtype.name, shape=aval.shape,
-                nbytes=capture.nbytes, equations=equations, count=max(len(equations), 1))
+    if capture.by_reference:
+        kind, value, roles = "reference", "", ("constvar", "by reference")
+    else:
+        kind, value, roles = "array", summary(capture.value), ("constvar",)
+    return Read(path=name or f"an unnamed {kind}", kind=kind, value=value, place=capture.place, roles=roles,
+                dtype=aval.dtype.name, shape=aval.shape, nbytes=capture.nbytes, equations=equations,
+                count=max(len(equations), 1))
 
 
 def operand_of(var, closed: ClosedJaxpr, start: int) -> int | None:

@@ -94,11 +94,11 @@ def _title(record: TraceRecord) -> str:
 def _sections(record: TraceRecord, jaxpr_lines: int | None, earlier: TraceRecord | None = None):
     """Headings and the lines under them; what is empty is left out, but for captures: none is news too."""
     yield "called with", _argument_lines(record, earlier)
-    total = sum(c.nbytes for c in record.captures)
     arrays = [c for c in record.captures if not c.by_reference]
     references = [c for c in record.captures if c.by_reference]
     if arrays:
-        yield f"took from outside, frozen: {count_text(len(arrays), 'array')}, {size_text(total)}", _capture_lines(arrays)
+        size = size_text(sum(c.nbytes for c in record.captures))
+        yield f"took from outside, frozen: {count_text(len(arrays), 'array')}, {size}", _capture_lines(arrays)
     else:
         yield "took no arrays from outside", []
     if references:

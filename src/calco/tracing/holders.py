@@ -150,7 +150,7 @@ class Holders:
         cls = type(holder)  # `isinstance` may run code of the user's
         if issubclass(cls, _ENDS):
             return None
-        if issubclass(cls, (Tracer, Reference)):  # a value being differentiated or mapped over, a reference: they hold one
+        if issubclass(cls, (Tracer, Reference)):  # what is differentiated or mapped over, a reference: they hold one
             self._carriers.append((step.start, holder))
             return _Step(holder, step.suffix, step)
         if issubclass(cls, type):

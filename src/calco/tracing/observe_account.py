@@ -97,7 +97,8 @@ def account(watch: Watch, how: str, jaxpr: Jaxpr | None, captures: Sequence) -> 
     constants = _constants(jaxpr, captures)
     tests = {record.test for record in watch.decisions.records.values()}
     reads = tuple(_read(record, equations, constants, tests) for record in watch.reads.values())
-    effects = tuple(Effect(kind, what, place, count, branch) for (kind, what, place, branch), count in watch.effects.items())
+    effects = tuple(Effect(kind, what, place, count, branch)
+                    for (kind, what, place, branch), count in watch.effects.items())
     return Observation(how, reads, effects, _decisions(watch), _listings(watch, equations), tuple(watch.shapes),
                        _unseen(watch))
 

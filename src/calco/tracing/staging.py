@@ -331,8 +331,8 @@ def snapshot(x):
 def unmasked(x) -> np.ndarray:
     """`x` as a plain NumPy array. A mask is not dropped in silence."""
     if x.__class__ is not np.ndarray and isinstance(x, np.ma.MaskedArray):
-        raise ValueError("numpy masked arrays are not supported: an array has no mask. Use x.filled() to give the masked "
-                         "elements a value, or pass x.data and x.mask")
+        raise ValueError("numpy masked arrays are not supported: an array has no mask. Use x.filled() to give the "
+                         "masked elements a value, or pass x.data and x.mask")
     return np.asarray(x)
 
 

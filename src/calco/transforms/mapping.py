@@ -123,9 +123,9 @@ def _place(name: str, x, axis) -> int | None:
         return None
     aval = x.aval if is_reference(x) else check_array("vmap", f"argument {name}", x)
     if not -aval.ndim <= axis < aval.ndim:
-        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank should "
-                         f"be at least {axis + 1 if axis >= 0 else -axis}, but is only {aval.ndim} (its shape is "
-                         f"{aval.shape}): argument {name}")
+        raise ValueError(f"vmap was requested to map its argument along axis {axis}, which implies that its rank "
+                         f"should be at least {axis + 1 if axis >= 0 else -axis}, but is only {aval.ndim} (its shape "
+                         f"is {aval.shape}): argument {name}")
     return axis % aval.ndim
 
 
@@ -133,7 +133,8 @@ def _size(fun, names, values, dims, axis_size) -> int:
     sizes = {name: aval_of(x).shape[d] for name, x, d in zip(names, values, dims) if d is not None}
     found = set(sizes.values()) | ({operator.index(axis_size)} if axis_size is not None else set())
     if not found:
-        raise ValueError(f"vmap of {function_name(fun)} must have at least one non-None value in in_axes, or axis_size=")
+        raise ValueError(f"vmap of {function_name(fun)} must have at least one non-None value in in_axes, or "
+                         "axis_size=")
     if len(found) > 1:
         lines = "".join(f"\n  {name}: axis {d} of shape {aval_of(x).shape} has size {sizes[name]}"
                         for name, x, d in zip(names, values, dims) if d is not None)
