@@ -71,12 +71,12 @@ class Table:
         state = dict(f=list(carries), h=[carries[0].astype("bfloat16")], i=[jnp.arange(SIZE)],
                      b=[carries[1] > 0, carries[0] > 0], w=[0.75])
         history = {kind: [values[0]] for kind, values in state.items()}
-        self.first = {}  # of each kind, what the first iteration made first: all later ones may read it
+        first = {}  # of each kind, what the first iteration made first: all later ones may read it
         made = []
         for _ in range(self.rounds):
             order = range(self.trips)
             for i in reversed(order) if self.backwards else order:
-                self.iteration(i, state, history, invariants, apart, rows, made)
+                self.iteration(i, state, (history, first), invariants, apart, rows, made)
             state["f"][0] = state["f"][0] * 0.5
         outs = [made[place % len(made)] for place in self.outputs]
         floats = [x for x in made if x.dtype == "float32" and x.shape == (SIZE,)]
@@ -84,9 +84,9 @@ class Table:
             outs.append(jnp.stack(floats))
         return outs, state
 
-    def iteration(self, i, state, history, invariants, apart, rows, made):
+    def iteration(self, i, state, before, invariants, apart, rows, made):
         here = {kind: [] for kind in state}
-        first = self.first
+        history, first = before
 
         def operand(kind, source, number):
             past = history[kind]
