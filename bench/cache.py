@@ -27,7 +27,8 @@ _ENVIRONMENT = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTE
 def second_process(compiler: str, form: str, directory: str) -> float:
     """Seconds of the first call in a process of its own."""
     env = {**os.environ, **_ENVIRONMENT, "CALCO_CACHE_DIR": directory, "JAX_COMPILATION_CACHE_DIR": directory}
-    done = subprocess.run([sys.executable, __file__, compiler, form], check=True, env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, compiler, form], check=True, env=env, capture_output=True,
+                          text=True)
     return float(done.stdout)
 
 
@@ -44,7 +45,8 @@ def beside(form: str) -> Pair:
 
 def measure(report) -> None:
     for form, words in (("loop", "written with a Python loop"), ("scan", "written with scan")):
-        report(f"first call of a second process: gradient of {LAYERS} transformer layers {words}", beside(form), faster=5)
+        report(f"first call of a second process: gradient of {LAYERS} transformer layers {words}", beside(form),
+               faster=5)
 
 
 # --- the process that is measured ----------------------------------------------------------

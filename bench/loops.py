@@ -49,29 +49,38 @@ def scanned_transformer(m, xp):
     return f
 
 
+def fresh(ours, theirs):
+    """Both traces of a function not seen before: JAX remembers the jaxpr of a function object."""
+    return (lambda: calco.make_jaxpr(lambda *a: ours(*a))(X, ROWS),
+            lambda: jax.make_jaxpr(lambda *a: theirs(*a))(X, ROWS))
+
+
+def lowered_gradients(ours, theirs, args):
+    """Both, from a function not seen before to the text of its gradient."""
+    def lower_ours():
+        stale.clear_shared()  # a lambda of the same code would be lent the last trace
+        return calco.jit(calco.value_and_grad(lambda *a: ours(*a))).lower(*args).as_text()
+
+    def lower_theirs():
+        return jax.jit(jax.value_and_grad(lambda *a: theirs(*a))).lower(*args)
+
+    return lower_ours, lower_theirs
+
+
 def measure(report) -> None:
     equally_long = (10, 1)
     cases = {"scan": scan, "while_loop": while_loop, "cond": cond, "loops and cond nested": nested}
     for name, make in cases.items():
-        ours, theirs = make(calco, cnp), make(jax, jnp)
-        report(f"trace: {name}", side_by_side(lambda: calco.make_jaxpr(lambda *a: ours(*a))(X, ROWS),
-                                              lambda: jax.make_jaxpr(lambda *a: theirs(*a))(X, ROWS),
-                                              repeat=equally_long), faster=8)
+        traces = fresh(make(calco, cnp), make(jax, jnp))
+        report(f"trace: {name}", side_by_side(*traces, repeat=equally_long), faster=8)
     layers = transformer_params(12)
     stacked = {k: np.stack([p[k] for p in layers]) for k in layers[0]}
     tokens = np.ones((16, 64), "float32")
     for name, ours, theirs, params in (
             ("scan", scanned_transformer(calco, cnp), scanned_transformer(jax, jnp), stacked),
             ("a Python loop", transformer(cnp), transformer(jnp), layers)):
-        def lower_ours():
-            stale.clear_shared()  # a lambda of the same code would be lent the last trace
-            return calco.jit(calco.value_and_grad(lambda *a: ours(*a))).lower(params, tokens).as_text()
-
-        def lower_theirs():
-            return jax.jit(jax.value_and_grad(lambda *a: theirs(*a))).lower(params, tokens)
-
         report(f"trace and lower: value_and_grad of 12 transformer blocks, {name}",
-               side_by_side(lower_ours, lower_theirs, repeat=(8, 1)), faster=8)
+               side_by_side(*lowered_gradients(ours, theirs, (params, tokens)), repeat=(8, 1)), faster=8)
     run_long_scan(report)
 
 

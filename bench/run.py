@@ -58,6 +58,18 @@ def fresh(ours, theirs, args):
             lambda: jax.make_jaxpr(lambda *a: theirs(*a))(*args))
 
 
+def lowered(ours, theirs, args):
+    """Both, from a function not seen before to the text of its module."""
+    def lower_ours():
+        stale.clear_shared()  # a lambda of the same code would be lent the last trace
+        return calco.jit(lambda *a: ours(*a)).lower(*args).as_text()
+
+    def lower_theirs():
+        return jax.jit(lambda *a: theirs(*a)).lower(*args)
+
+    return lower_ours, lower_theirs
+
+
 def tracing() -> None:
     x, y = np.ones((8, 8), "float32"), np.ones((8, 8), "float32")
     params, block_params, tokens = mlp_params(20), transformer_params(4), np.ones((16, 64), "float32")
@@ -67,19 +79,12 @@ def tracing() -> None:
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
         count = len(calco.make_jaxpr(ours)(*args).eqns)
-        report(f"trace: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=20, equations=count)
+        report(f"trace: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=20,
+               equations=count)
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
         count = len(calco.make_jaxpr(ours)(*args).eqns)
-
-        def lower_ours():
-            stale.clear_shared()  # a lambda of the same code would be lent the last trace
-            return calco.jit(lambda *a: ours(*a)).lower(*args).as_text()
-
-        def lower_theirs():
-            return jax.jit(lambda *a: theirs(*a)).lower(*args)
-
-        report(f"trace and lower: {name}", side_by_side(lower_ours, lower_theirs, repeat=EQUALLY_LONG), faster=10,
+        report(f"trace and lower: {name}", side_by_side(*lowered(ours, theirs, args), repeat=EQUALLY_LONG), faster=10,
                equations=count)
     for name, make, args in cases[1:]:
         ours, theirs = calco.grad(make(cnp)), jax.grad(make(jnp))
