@@ -41,8 +41,9 @@ def module_text(function, *args) -> str:
 def captured_arrays_are_frozen() -> None:
     title(1, "Captured arrays are frozen",
           "An array that the function uses and that is not an argument is copied when tracing meets it. Every later "
-          "call with that signature uses the copy, and a StaleCaptureWarning says so when the value has changed. It is a constvar of the jaxpr and a hidden argument of the "
-          "program: never text. A number becomes a literal.")
+          "call with that signature uses the copy, and a StaleCaptureWarning says so when the value has changed. The "
+          "copy is a constvar of the jaxpr and a hidden argument of the program: never text. A number becomes a "
+          "literal.")
     weights = np.array([1.0, 10.0, 100.0], np.float32)
     scale = 2.0
 

@@ -236,7 +236,8 @@ STRUCTURE = [
 ]
 
 ROWS: list[Case] = [
-    *STRUCTURE, *SQUEEZE, *CONCATENATE, *SPLIT, *REV, *IOTA, *TILE, *PAD, *SLICE, *DYNAMIC_SLICE, *DYNAMIC_UPDATE_SLICE, *GATHER,
+    *STRUCTURE, *SQUEEZE, *CONCATENATE, *SPLIT, *REV, *IOTA, *TILE, *PAD, *SLICE, *DYNAMIC_SLICE,
+    *DYNAMIC_UPDATE_SLICE, *GATHER,
     *_members("scatter", None),
     *_members("scatter-add", arithmetic.add, kinds=_NUMERIC),
     *_members("scatter-sub", arithmetic.sub, kinds=_NUMERIC),

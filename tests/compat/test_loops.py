@@ -47,7 +47,8 @@ ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
     vmap_scan=lambda m, xp: m.vmap(lambda x: m.lax.scan(lambda c, r: (c + r, c), x, ROWS), out_axes=1)(ROWS),
     hessian=lambda m, xp: m.hessian(lambda x: m.lax.scan(lambda c, r: (xp.sin(c * r), c), x, ROWS)[1].sum())(X),
     nested=lambda m, xp: m.grad(lambda x: m.lax.scan(
-        lambda c, r: (m.lax.fori_loop(0, 2, lambda i, a: xp.cos(a) * r, c), m.lax.map(xp.sin, c)), x, ROWS)[1].sum())(X),
+        lambda c, r: (m.lax.fori_loop(0, 2, lambda i, a: xp.cos(a) * r, c), m.lax.map(xp.sin, c)),
+        x, ROWS)[1].sum())(X),
     linear_transpose=lambda m, xp: m.linear_transpose(
         lambda x: m.lax.scan(lambda c, r: (c * r + x, c), x, ROWS)[0], X)(X),
     while_inside_jit=lambda m, xp: m.jit(lambda x: m.lax.while_loop(

@@ -110,7 +110,7 @@ def test_a_numpy_array_cannot_hold_a_traced_value():
     (lambda T: jnp.zeros(int(jnp.ceil(T / 0.5))), "int(jnp.ceil(T / 0.5))"),
     (lambda T: T.item(), "T.item()"),
     (lambda T: T + float(T), "float(T)"),
-    (lambda T: T + len("%.2f" % T), '"%.2f" % T'),
+    (lambda T: T + len("%.2f" % T), '"%.2f" % T'),  # noqa: UP031 - this way of formatting is what is tried
     (lambda T: math.sin(T), "math.sin(T)")])
 def test_numbers_are_not_known_while_tracing(function, written):
     text = message(function, 2.0, error=errors.ConcretizationTypeError)

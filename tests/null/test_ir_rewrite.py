@@ -22,7 +22,6 @@ from tests.null.ir_samples import (
     Build,
     OracleTrace,
     add_p,
-    cond_p,
     counts,
     double,
     halves_p,

@@ -188,7 +188,8 @@ def test_json_is_stable(account):
     assert list(told) == [
         "calco_account", "function", "place", "arguments", "statics", "options", "captures", "totals", "effects",
         "decisions", "never_reached", "shape_reads", "callbacks", "settled", "selected", "rerolled", "near_misses",
-        "unused", "equations", "jaxpr", "sources", "observed_with", "unseen", "retraces", "stale", "seconds", "calls", "error"]
+        "unused", "equations", "jaxpr", "sources", "observed_with", "unseen", "retraces", "stale", "seconds", "calls",
+        "error"]
     assert told["calco_account"] == 1 and told["error"] is None
     assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 10**6, "effects": 1,
                               "decisions": 2, "equations": 7}

@@ -41,7 +41,7 @@ def test_the_numpy_2_protocol_for_copies():
     assert not x.__array__(copy=False).flags.writeable
     assert np.asarray(x, dtype=np.float64).dtype == np.float64
     assert x.__array__(np.float32, copy=False).dtype == np.float32
-    with pytest.raises(ValueError, match="[Uu]nable to avoid copy"):
+    with pytest.raises(ValueError, match=r"[Uu]nable to avoid copy"):
         np.array(x, dtype=np.float64, copy=False)
 
 

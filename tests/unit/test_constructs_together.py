@@ -58,8 +58,8 @@ def with_reference_in_a_loop(x):
 
 @calco.custom_jvp
 def on_the_host(x):
-    return calco.pure_callback(lambda v: np.sin(np.asarray(v)) * np.asarray(v), calco.ShapeDtypeStruct(x.shape, x.dtype), x,
-                               vmap_method="expand_dims")
+    return calco.pure_callback(lambda v: np.sin(np.asarray(v)) * np.asarray(v),
+                               calco.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
 
 
 on_the_host.defjvp(lambda primals, tangents: (
@@ -100,7 +100,8 @@ OUTER = {
     "checkpoint": lambda f: calco.checkpoint(f),
     "scan": lambda f: lambda x: lax.scan(lambda c, r: (f(c) * 0.5 + r, f(c)), x, jnp.ones((3, 3)))[1][2],
     "fori": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c) * 0.5 + i, x),
-    "while": lambda f: lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) * 0.5 + 0.1), (0, x))[1],
+    "while": lambda f: lambda x: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) * 0.5 + 0.1), (0, x))[1],
     "cond": lambda f: lambda x: lax.cond(x[0] > 0, f, lambda v: v * 1.0, x),
     "custom_vjp": None,  # made below
     "custom_jvp": None,

@@ -60,7 +60,7 @@ def test_a_rejected_module_is_quoted_at_the_line(old, new, line, says):
 def test_errors_without_a_place_say_what_xla_said():
     text = ADD.replace("stablehlo.add %a, %b : tensor<4xf32>",
                        "stablehlo.custom_call @nothere(%a) {api_version = 4 : i32} : (tensor<4xf32>) -> tensor<4xf32>")
-    with pytest.raises(CompileError, match="could not compile.*nothere") as caught:
+    with pytest.raises(CompileError, match=r"could not compile.*nothere") as caught:
         Executable(text, OUT)
     assert caught.value.line is None and caught.value.line_number is None
     with pytest.raises(CompileError) as caught:
@@ -97,7 +97,7 @@ def test_running_out_of_memory_is_an_error():
     huge = shaped((1 << 50,), dtypes.float32)
     run = Executable(f"func.func @main(%a: tensor<f32>) -> {huge.mlir} {{\n  %0 = stablehlo.broadcast_in_dim %a, "
                      f"dims = [] : (tensor<f32>) -> {huge.mlir}\n  return %0 : {huge.mlir} }}", [huge])
-    with pytest.raises(XlaRuntimeError, match="[Oo]ut of memory"):
+    with pytest.raises(XlaRuntimeError, match=r"[Oo]ut of memory"):
         run([put(1.0, shaped((), dtypes.float32))])[0].block_until_ready()
 
 
@@ -121,7 +121,7 @@ def test_donated_arrays_are_deleted_whether_or_not_they_were_of_use():
     out, = run([a, b, c])
     assert out.tolist() == [8.0] * 4 and out.unsafe_buffer_pointer() == address
     assert a.is_deleted() and b.is_deleted() and not c.is_deleted()
-    with pytest.raises(RuntimeError, match="argument 0 of type .* has been deleted"):
+    with pytest.raises(RuntimeError, match=r"argument 0 of type .* has been deleted"):
         run([a, array(5, size=2), c])
     held = array(1)
     view = np.asarray(held)
@@ -182,7 +182,7 @@ def test_damaged_or_foreign_bytes_are_refused(add, monkeypatch):
         with pytest.raises(ValueError, match="not an executable that serialize"):
             Executable.deserialize(damaged)
     monkeypatch.setattr("calco.engine.executable.target", lambda: "jaxlib 99")
-    with pytest.raises(ValueError, match="made for jaxlib 0.*this is jaxlib 99"):
+    with pytest.raises(ValueError, match=r"made for jaxlib 0.*this is jaxlib 99"):
         Executable.deserialize(data)
 
 

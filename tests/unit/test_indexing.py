@@ -190,7 +190,8 @@ def test_64_bits():
 
 def test_a_traced_mask_with_one_number_is_a_select():
     x = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
-    for operation, expected in (("set", [[0, 1], [7, 7]]), ("add", [[0, 1], [9, 10]]), ("multiply", [[0, 1], [14, 21]])):
+    for operation, expected in (("set", [[0, 1], [7, 7]]), ("add", [[0, 1], [9, 10]]),
+                                ("multiply", [[0, 1], [14, 21]])):
         f = calco.jit(lambda v, op=operation: getattr(v.at[v > 1], op)(7))
         np.testing.assert_array_equal(f(x), np.array(expected, np.float32))
     rows = calco.jit(lambda v: v.at[v[:, 0] > 1].set(5))(x)

@@ -25,7 +25,7 @@ class Python:
         n = len(leaves[0]) if leaves else length
         carry, found = init, []
         for i in reversed(range(n)) if reverse else range(n):
-            carry, y = f(carry, calco.tree.map(lambda x: x[i], xs))
+            carry, y = f(carry, calco.tree.map(lambda x, i=i: x[i], xs))
             found.append(y)
         if reverse:
             found.reverse()
@@ -101,7 +101,8 @@ PROGRAMS = {
         lambda c, r: (m.cond(r.sum() > 0, lambda a: jnp.sin(a) @ w, lambda a: a * r, c), c.sum()), x, ROWS),
     "scan in cond": lambda m, x, w: m.cond(
         True, lambda a: m.scan(lambda c, r: (c * r, c), a, ROWS), lambda a: (a, ROWS * w[0]), x),
-    "jit in scan": lambda m, x, w: m.scan(lambda c, r: (jit(lambda a: jnp.sin(a) @ w)(c) + r, jit(jnp.cos)(c)), x, ROWS),
+    "jit in scan": lambda m, x, w: m.scan(
+        lambda c, r: (jit(lambda a: jnp.sin(a) @ w)(c) + r, jit(jnp.cos)(c)), x, ROWS),
     "grad in scan": lambda m, x, w: m.scan(
         lambda c, r: (c - 0.1 * grad(lambda a: (jnp.sin(a * r) @ w).sum())(c), c), x, ROWS),
     "vmap in scan": lambda m, x, w: m.scan(
@@ -119,9 +120,11 @@ FORWARD = {
     "while reads what it closes over": lambda m, x, w: m.while_loop(
         lambda c: (c < x.sum() + 10).all(), lambda c: c + jnp.exp(w[1]), x),
     "while in scan": lambda m, x, w: m.scan(
-        lambda c, r: (m.while_loop(lambda a: a.sum() < 9, lambda a: a * 1.5 + jnp.abs(r) + 1, c * 0.1 + w[0]), c), x, ROWS),
+        lambda c, r: (m.while_loop(lambda a: a.sum() < 9, lambda a: a * 1.5 + jnp.abs(r) + 1, c * 0.1 + w[0]), c),
+        x, ROWS),
     "scan in while": lambda m, x, w: m.while_loop(
-        lambda c: c[0] < 3, lambda c: (c[0] + 1, m.scan(lambda a, r: (jnp.sin(a) + r, a), c[1], ROWS)[1][2] @ w), (0, x)),
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, m.scan(lambda a, r: (jnp.sin(a) + r, a), c[1], ROWS)[1][2] @ w),
+        (0, x)),
 }
 EVERYTHING = {**PROGRAMS, **FORWARD}
 

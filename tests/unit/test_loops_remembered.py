@@ -54,7 +54,8 @@ def test_another_value_in_a_closure_is_another_program(make, traced):
 def test_signs_and_types_of_numbers_are_told_apart():
     make = lambda v: lambda c, x: (c + jnp.copysign(x, v), None)  # noqa: E731
     assert run(make, 0.0, -0.0, 0.0) == [6, -6, 6]
-    dtypes = [lax.scan(lambda c, x: (c, v), 0, X)[1].dtype.name for v in (1, True, 1.0)]
+    give = lambda v: lambda c, x: (c, v)  # noqa: E731
+    dtypes = [lax.scan(give(v), 0, X)[1].dtype.name for v in (1, True, 1.0)]
     assert dtypes == ["int32", "bool", "float32"]
 
 
@@ -84,7 +85,8 @@ def test_a_global_of_a_helper_that_changes_is_read_anew(monkeypatch):
 
 def test_what_can_change_in_place_is_read_anew():
     array, numbers = np.ones((), "f"), [1.0]
-    make = {"array": lambda v: lambda c, x: (c + x * array, None), "list": lambda v: lambda c, x: (c + x * numbers[0], None),
+    make = {"array": lambda v: lambda c, x: (c + x * array, None),
+            "list": lambda v: lambda c, x: (c + x * numbers[0], None),
             "dict": lambda v: lambda c, x: (c + x * HOLDER["k"], None)}
     first = [run(make[k], 0)[0] for k in make]
     array[...], numbers[0], HOLDER["k"] = 5.0, 5.0, 5.0

@@ -209,7 +209,7 @@ def test_a_scan_of_nothing():
         assert carry.item() == 0 and ys.shape == (0,) and flags.shape == (0, 2) and flags.dtype == bool
     assert grad(lambda x: f(x)[0])(empty).shape == (0, 2)
     assert vmap(f)(jnp.ones((3, 0, 2)))[1][1].shape == (3, 0, 2)
-    (carry, (ys, _)), (dot, (dys, dflags)) = jvp(f, (empty,), (empty,))
+    (_, (ys, _)), (_, (dys, dflags)) = jvp(f, (empty,), (empty,))
     assert ys.shape == dys.shape == (0,) and dflags.dtype == dtypes.float0
 
 
@@ -264,16 +264,16 @@ def test_residuals_that_are_scanned_or_returned_are_handed_over_as_they_are():
 
 def test_results_that_are_not_used_cost_nothing():
     def f(x):
-        (a, b, c), (ys, zs) = lax.scan(lambda c, r: ((c[0] * r, c[1] + c[0], c[2] * 2), (c[0], jnp.exp(c[2]))),
-                                       (x, x, x), ROWS)
+        (a, _, _), _ = lax.scan(lambda c, r: ((c[0] * r, c[1] + c[0], c[2] * 2), (c[0], jnp.exp(c[2]))),
+                                (x, x, x), ROWS)
         return a
 
-    reduced, used = dce(make_jaxpr(f)(X))
+    reduced, _ = dce(make_jaxpr(f)(X))
     eqn = only(reduced, "scan")
     assert len(eqn.outvars) == 1 and eqn.params["num_carry"] == 1
     assert [e.primitive.name for e in subjaxprs(eqn.params)[0].eqns] == ["mul"]
-    reduced, _ = dce(make_jaxpr(lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2, c[2] + c[1]),
-                                                         (0, x, x))[1])(X))
+    reduced, _ = dce(make_jaxpr(lambda x: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2, c[2] + c[1]), (0, x, x))[1])(X))
     assert len(only(reduced, "while").outvars) == 2
     np.testing.assert_array_equal(jit(f)(X), f(X))
 

@@ -195,7 +195,7 @@ def check_derivatives(primitive: Primitive, row: Case, args, slots, vs) -> None:
         np.testing.assert_allclose(t, expected, rtol=tolerance, atol=tolerance * size, err_msg=f"jvp of {where}")
 
     def pulled(*ys):
-        out, pull = vjp(lambda *zs: [function(*zs)[k] for k in real], *ys[:n])
+        _, pull = vjp(lambda *zs: [function(*zs)[k] for k in real], *ys[:n])
         return pull(list(ys[n:]))
 
     cts = [direction(out, 17 + i) for i, out in enumerate(outs)]
