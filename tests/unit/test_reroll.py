@@ -162,6 +162,34 @@ def test_a_backward_loop_of_all_layers_runs_over_the_rows_in_reverse():
     assert [eqn.params["reverse"] for eqn in program.eqns] == [False, True]
 
 
+def test_a_gradient_without_dead_code_is_two_loops_as_well():
+    def slope(x, y):
+        return jnp.sin(x) * y - 0.1 * x
+
+    def f(x, y):
+        for _ in range(40):
+            first = slope(x, y)
+            second = slope(x + 0.05 * first, y)
+            third = slope(x + 0.1 * second, y)
+            x = x + 0.1 * (first + 2 * second + third)
+        return x.sum()
+
+    lowered = calco.jit(calco.grad(f)).lower(X, Y)
+    assert names(lowered.jaxpr).count("scan") == 2 and "concatenate" not in names(lowered.jaxpr)
+    np.testing.assert_allclose(lowered.compile()(X, Y), calco.jit(calco.grad(f), reroll="off")(X, Y), rtol=1e-5)
+
+
+def test_many_values_of_each_iteration():
+    def f(rows, x):
+        for i in range(6):
+            for k in range(40):
+                x = x * jnp.sin(rows[k] * float(i)) + rows[k + 1]
+                x = x - (rows[k] * rows[k + 1] + rows[k + 2]) * 2.0
+        return x
+
+    rolled(f, [np.float32(i) * X for i in range(42)], X, mode="outline")
+
+
 def test_sums_into_rows_touch_those_rows_alone():
     def f(x, rows):
         for i in range(12):

@@ -63,9 +63,10 @@ class Derivation:
 
     def _add(self, codes: np.ndarray, depth: int) -> None:
         key = codes.tobytes()
-        if key in self.nodes or len(self.nodes) >= _NODES:
+        full = len(self.nodes) >= _NODES
+        if key in self.nodes or (full and depth):
             return
-        node = self._derived(codes) if depth < _DEPTH else None
+        node = self._derived(codes) if depth < _DEPTH and not full else None
         self.nodes[key], self.latest[key] = node, int(codes.max())
         # An input of the program is there in any case.
         self.costs[key] = 0 if codes.max() < 0 else self.table.atom(int(codes[0])).aval.nbytes

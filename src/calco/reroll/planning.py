@@ -9,9 +9,16 @@ from calco.ops.shapes import squeeze_p
 from calco.ops.slicing import slice_p
 from calco.ops.structure import broadcast_in_dim_p, reshape_p
 from calco.reroll.bodies import Body
-from calco.reroll.dataflow import Segment, read_segment
+from calco.reroll.dataflow import EACH, Segment, is_literal, read_segment
 from calco.reroll.deriving import Derivation
-from calco.reroll.policy import LAST_FEW, Limits, refuses_outline, refuses_to_keep, stacked_bytes
+from calco.reroll.policy import (
+    LAST_FEW,
+    Limits,
+    refuses_loop,
+    refuses_outline,
+    refuses_to_keep,
+    stacked_bytes,
+)
 from calco.reroll.search import Found
 from calco.reroll.table import Table
 from calco.reroll.uses import Uses
@@ -88,6 +95,8 @@ class Plan:
         """Decide on a segment."""
         segment, outline = found
         if not outline:
+            segment = self._trimmed(segment, weight)
+            weight = weight * segment.trips // found.segment.trips
             reason = self._refuses(segment)
             if reason is not None:
                 if not self.either or refuses_outline(self.table, segment, self.limits, weight) is not None:
@@ -98,6 +107,34 @@ class Plan:
         usable = self.is_row if not outline else lambda codes: True
         derived = Derivation(self.table, self.tokens, usable).of(segment)
         self.planned.append(Planned(segment, outline, Body(self.table, segment, derived), weight))
+
+    def _trimmed(self, segment: Segment, weight: int) -> Segment:
+        """`segment`, or the part of it for which nothing has to be copied, if that is long enough.
+
+        What a loop before it keeps may lack the first or the last iteration, which that loop does not have.
+        """
+        if not stacked_bytes(self.table, segment, self.is_row):
+            return segment
+        good = np.ones(segment.trips, bool)
+        for column in segment.columns:
+            if column.kind == EACH and not is_literal(column.codes[0]):
+                good &= self._in_loop(column.codes)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False])).astype(np.int8))).reshape(-1, 2)
+        first, last = max(edges.tolist(), key=lambda edge: edge[1] - edge[0], default=(0, 0))
+        if last - first < self.limits.loop_trips:
+            return segment
+        part, _ = read_segment(self.table, segment.start + first * segment.period, segment.period, last - first)
+        enough = refuses_loop(self.table, part, self.limits, weight * part.trips // segment.trips) is None
+        return part if enough and not stacked_bytes(self.table, part, self.is_row) else segment
+
+    def _in_loop(self, codes: np.ndarray) -> np.ndarray:
+        """Which of these values are results of loops."""
+        found = np.zeros(len(codes), bool)
+        for segment, outline, _, _ in self.planned:
+            if not outline:
+                first = int(self.table.bases[segment.start])
+                found |= (codes >= first) & (codes < first + segment.trips * segment.width)
+        return found
 
     def _refuses(self, segment: Segment) -> str | None:
         """Why it does not pay to make a loop of a segment."""

@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     kept_bytes: int
 
 
-_AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=TRIPS, outline_period=16,
+_AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=8, outline_period=16,
                outline_equations=150, stacked_bytes=0, rows=16, unused_bytes=1 << 20, kept_bytes=1 << 20)
 _ASKED = Limits(program=0, loop_trips=TRIPS, loop_equations=8, outline_trips=TRIPS, outline_period=1,
                 outline_equations=8, stacked_bytes=1 << 62, rows=1 << 62, unused_bytes=1 << 62, kept_bytes=1 << 62)
