@@ -5,6 +5,7 @@ JAX takes minutes over 96 layers.
 from __future__ import annotations
 
 import random
+from functools import partial
 from time import perf_counter, process_time
 
 import jax
@@ -118,13 +119,16 @@ def runs(report, layers: int, only: str = "") -> None:
             continue
         mine, other = calco.jit(ours), jax.jit(theirs)
         on_device = calco.tree.map(cnp.asarray, args), jax.tree.map(jnp.asarray, args)
-        report(f"run: {name}", side_by_side(
-            lambda: calco.block_until_ready(mine(*on_device[0])), lambda: jax.block_until_ready(other(*on_device[1])),
-            rounds=9, repeat=(repeat, repeat)), at_most=1.1)
+        warm = (partial(run, calco, mine, on_device[0]), partial(run, jax, other, on_device[1]))
+        report(f"run: {name}", side_by_side(*warm, rounds=9, repeat=(repeat, repeat)), at_most=1.1)
         sizes = [peak(f.lower(*args).compile().memory_analysis()) for f in (mine, other)]
         if max(sizes) >= ALL_THE_SAME:
             report(f"memory, bytes for us: {name}", Pair(sizes[0] / 1e6, sizes[1] / 1e6, sizes[0] / sizes[1]),
                    at_most=1.1)
+
+
+def run(m, function, args):
+    m.block_until_ready(function(*args))
 
 
 def peak(analysis) -> int:

@@ -121,7 +121,7 @@ def test_strided_windows_and_padding_follow_the_iteration():
             x = x + lax.pad(x[:1], np.float32(0.5), [(i, 5 - i, 0)])
         return x
 
-    program, outcome = rolled(f, X, ROWS)
+    _, outcome = rolled(f, X, ROWS)
     assert [fact.kind for fact in outcome.rerolled] == ["loop"]
 
 
@@ -222,7 +222,7 @@ def test_an_iteration_that_is_unlike_the_others_ends_a_loop():
             x = jnp.sin(x) * (y if i != 14 else x) + x
         return x
 
-    program, outcome = rolled(f, X, Y)
+    _, outcome = rolled(f, X, Y)
     assert len(outcome.rerolled) == 2 and sum(fact.trips for fact in outcome.rerolled) in (29, 30)
 
 
@@ -236,7 +236,7 @@ def test_weak_types_and_other_dtypes_are_kept():
             count = count * 3 % 11 + i
         return total, flag, half, count
 
-    program, outcome = rolled(lambda x, n: f(x * 1.0, n + 1), X, np.arange(6))
+    _, outcome = rolled(lambda x, n: f(x * 1.0, n + 1), X, np.arange(6))
     assert [fact.kind for fact in outcome.rerolled] == ["loop"]
 
 
@@ -250,7 +250,7 @@ def test_programs_in_parameters_are_looked_into():
         last, _ = lax.scan(body, inner(x, x), rows)
         return lax.while_loop(lambda c: c[1] < 2, lambda c: (chain(c[0], x), c[1] + 1), (last, 0))
 
-    program, outcome = rolled(f, X, ROWS)
+    _, outcome = rolled(f, X, ROWS)
     assert [fact.trips for fact in outcome.rerolled] == [20, 20, 20]
     assert all(fact.depth for fact in outcome.rerolled)
 
@@ -301,7 +301,7 @@ def test_the_compiler_keeps_the_calls():
 
 
 def test_forward_and_backward_are_a_function_each():
-    program, outcome = rolled(calco.value_and_grad(network), layers(), X, mode="outline")
+    _, outcome = rolled(calco.value_and_grad(network), layers(), X, mode="outline")
     assert [fact.kind for fact in outcome.rerolled] == ["outline", "outline"]
 
 
@@ -312,7 +312,7 @@ def test_irregular_reads_of_earlier_results_are_operands_of_calls():
             past.append(jnp.sin(past[-1]) * y + past[i * i % len(past)])
         return past[-1]
 
-    program, outcome = rolled(f, X, Y, mode="outline")
+    _, outcome = rolled(f, X, Y, mode="outline")
     assert [(fact.kind, fact.trips) for fact in outcome.rerolled] == [("outline", 12)]
 
 
@@ -320,12 +320,11 @@ def test_irregular_reads_of_earlier_results_are_operands_of_calls():
 
 def test_effects_are_walls():
     def f(x, y):
-        for i in range(12):
+        for _ in range(12):
             x = jnp.sin(x) * y + x
             debug.print("{}", x[0])
         return x
 
-    program, outcome = rolled(lambda x, y: chain(x, y), X, Y)
     straight = calco.make_jaxpr(f)(X, Y)
     for mode in ("loop", "outline", "auto"):
         same, outcome = reroll(straight, mode)
@@ -356,7 +355,7 @@ def test_small_programs_and_cheap_gains_are_left_alone():
 def test_large_arrays_that_cheap_operations_would_keep_are_computed_again():
     wide = np.ones((300, 300), "float32")
     gradient = calco.make_jaxpr(calco.grad(lambda x, y: chain(x, y, 60).sum()))(wide, wide)
-    program, outcome = reroll(gradient, "auto")
+    _, outcome = reroll(gradient, "auto")
     assert not outcome.rerolled
     assert any("computed again" in near.reason for near in outcome.near)
 
@@ -377,7 +376,7 @@ def test_cheap_rounds_on_large_arrays_run_several_at_once():
 
 def test_separate_large_arrays_are_not_copied_into_one():
     weights = [np.ones((300, 300), "float32") for _ in range(40)]
-    program, outcome = reroll(calco.make_jaxpr(network)(weights, np.ones(300, "float32")), "auto")
+    program, _outcome = reroll(calco.make_jaxpr(network)(weights, np.ones(300, "float32")), "auto")
     assert "concatenate" not in names(program)
 
 
@@ -389,7 +388,7 @@ def test_results_that_are_all_taken_one_by_one_are_computed_one_by_one():
             kept.append(x)
         return kept
 
-    program, outcome = reroll(calco.make_jaxpr(f)(X, Y), "auto")
+    _, outcome = reroll(calco.make_jaxpr(f)(X, Y), "auto")
     assert not outcome.rerolled
     assert outcome.near[0].reason == "100 results would be taken out of the loop one by one"
     stacked, outcome = reroll(calco.make_jaxpr(lambda x, y: jnp.stack(f(x, y)))(X, Y), "auto")
@@ -486,7 +485,7 @@ def test_long_programs_that_do_not_repeat_are_cut_at_narrow_places():
 
 
 def test_programs_are_cut_where_the_compiler_gains_from_it():
-    program, outcome = reroll(calco.make_jaxpr(irregular(1600))(X, Y), "auto")
+    _, outcome = reroll(calco.make_jaxpr(irregular(1600))(X, Y), "auto")
     assert [fact.kind for fact in outcome.rerolled] == (["cut"] if GAINS_FROM_BARRIERS else [])
 
 
@@ -519,9 +518,9 @@ def test_the_option_of_jit_and_the_setting():
 
 @pytest.mark.parametrize("value", ["always", "", True])
 def test_wrong_options_are_named(value):
-    with pytest.raises(ValueError, match="reroll=.*expected one of 'auto', 'loop', 'outline', 'off'"):
+    with pytest.raises(ValueError, match=r"reroll=.*expected one of 'auto', 'loop', 'outline', 'off'"):
         calco.jit(chain, reroll=value)
-    with pytest.raises(ValueError, match="reroll=.*expected one of"):
+    with pytest.raises(ValueError, match=r"reroll=.*expected one of"):
         config.update("reroll", value)
 
 

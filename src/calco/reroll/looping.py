@@ -10,7 +10,7 @@ from calco.ops.shapes import concatenate_p, squeeze_p
 from calco.ops.slicing import dynamic_slice_p
 from calco.ops.structure import broadcast_in_dim_p
 from calco.reroll.accumulating import accumulate
-from calco.reroll.bodies import INDEX, ZERO, Body, Counted, Each
+from calco.reroll.bodies import ZERO, Body, Counted, Each
 from calco.reroll.dataflow import Segment
 from calco.reroll.places import Writer
 from calco.reroll.policy import LAST_FEW
@@ -115,10 +115,8 @@ class Loop:
 
     def _index(self, var: Var, array, index: np.ndarray) -> None:
         """Make an iteration begin with taking row ``index[iteration]``."""
-        for inner, known in self.consts:
-            if known is array:
-                break
-        else:
+        inner = next((var for var, known in self.consts if known is array), None)
+        if inner is None:
             inner = Var(array.aval)
             self.consts.append((inner, array))
         start = self.body.count(Numbers(index))
