@@ -6,8 +6,9 @@
 f32[] from the argument x
 f32[] from the argument y
 """
-from calco.control import checkpoint, checkpoint_policies
+from calco.control import checkpoint_policies
+from calco.control.remat import checkpoint, remat
 from calco.control.remat_residuals import Residual, checkpoint_name, print_saved_residuals, saved_residuals
 
-__all__ = ["Residual", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals",
+__all__ = ["Residual", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
            "saved_residuals"]

@@ -5,13 +5,16 @@ import inspect
 from collections.abc import Sequence
 
 from calco import lax
-from calco.control import checkpoint_policies, cond_p, jit_p, remat_p, solves
+from calco.control import checkpoint_policies, solves
+from calco.control.call import jit_p
 from calco.control.callbacks import debug_callback_p, io_callback_p, pure_callback_p
 from calco.control.callbacks_print import debug_print_p
 from calco.control.closure_convert import linear_call_p
+from calco.control.cond import cond_p
 from calco.control.custom_batching import custom_vmap_call_p
 from calco.control.custom_jvp import custom_jvp_call_p
 from calco.control.custom_vjp import custom_lin_p, custom_vjp_call_p
+from calco.control.remat import remat_p
 from calco.control.select_branches import select_branches_p
 from calco.core import Primitive
 from calco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite

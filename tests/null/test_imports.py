@@ -55,3 +55,75 @@ def test_jax_is_never_imported(program):
 
 def test_no_warning_on_import():
     python("import warnings; warnings.simplefilter('error'); import calco")
+
+
+# What a first call of a jitted function does not need. It is loaded when it is asked for.
+LATE = ["calco.ad_checkpoint", "calco.checkify", "calco.cli", "calco.control.callbacks_breakpoint",
+        "calco.control.checkify", "calco.control.cond", "calco.control.custom_calls", "calco.control.remat",
+        "calco.control.while_loop", "calco.debug", "calco.jaxprs", "calco.lax", "calco.numpy", "calco.purity",
+        "calco.report", "calco.test_util", "calco.tracing.observe", "calco.tree_util", "html", "opt_einsum",
+        "sysconfig", "tempfile"]
+
+
+@pytest.mark.parametrize("then", ["", "calco.jit(lambda x, y: x * y + 1)(2.0, 3.0)", "dir(calco)"])
+def test_what_a_first_call_does_not_need_is_not_loaded(then):
+    loaded = json.loads(python(f"import sys, json, calco\n{then}\nprint(json.dumps(sorted(sys.modules)))"))
+    assert not {m for m in loaded for late in LATE if m == late or m.startswith(late + ".")}
+
+
+def test_every_public_name_is_there_in_a_fresh_process():
+    python("""
+import calco
+assert set(calco.__all__) <= set(dir(calco))
+for name in calco.__all__:
+    getattr(calco, name)
+from calco import *
+assert jit is calco.jit and numpy is calco.numpy and Account is calco.report.Account
+try:
+    calco.nothing
+except AttributeError as error:
+    assert "'nothing'" in str(error)
+""")
+
+
+@pytest.mark.parametrize("use", ["x.sum().item() == 6", "x[1].item() == 2", "[v.item() for v in x] == [1, 2, 3]",
+                                 "2 in x", "(x @ x).item() == 14", "round(x).shape == (3,)", "x.T.shape == (3,)",
+                                 "x.at[0].set(5)[0].item() == 5", "calco.Array.mean.__name__ == 'mean'",
+                                 "calco.jit(lambda v: v.max() + v[0])(x).item() == 4"])
+def test_methods_of_arrays_work_before_the_numpy_door_was_asked_for(use):
+    python(f"""
+import sys, calco, numpy as np
+x = calco.device_put(np.array([1, 2, 3], np.float32))
+assert "calco.numpy" not in sys.modules
+assert {use}
+""")
+
+
+def test_accounts_tell_of_traces_that_were_made_before_they_were_asked_for():
+    python("""
+import sys, calco
+f = calco.jit(lambda x: x * 2)
+f(1.0), f(2)
+assert "calco.report" not in sys.modules
+assert [len(account.equations) for account in f.accounts()] == [1, 1]
+assert f.explain(1.0).equations
+assert calco.last_traces(f)[0].jaxpr._repr_html_().startswith("<")
+""")
+
+
+def test_an_account_does_not_see_doors_load():
+    told = python("""
+import calco
+def f(x):
+    return calco.lax.sin(x) + calco.numpy.cos(x)
+account = calco.jit(f).explain(1.0)
+print(account.effects, [read.path for read in account.captures])
+""")
+    again = python("""
+import calco, calco.lax, calco.numpy
+def f(x):
+    return calco.lax.sin(x) + calco.numpy.cos(x)
+account = calco.jit(f).explain(1.0)
+print(account.effects, [read.path for read in account.captures])
+""")
+    assert told == again

@@ -26,7 +26,7 @@ from calco import (
 )
 from calco.ad_checkpoint import checkpoint_name, saved_residuals
 from calco.avals import dtypes
-from calco.control import remat_p
+from calco.control.remat import remat_p
 from calco.ir import check_jaxpr, dce, subjaxprs
 from calco.ir.evaluate import evaluate_reference
 

@@ -5,6 +5,8 @@ and properties. `unfilled()` names what is still missing, and a test holds it em
 """
 from __future__ import annotations
 
+from collections.abc import Callable
+
 OPERATORS = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ "
     "__rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ __pow__ __rpow__ __matmul__ __rmatmul__ "
@@ -66,6 +68,26 @@ def fill(names: dict[str, object]) -> None:
             raise ValueError(f"Array.{name} is filled twice")
         _filled.add(name)
         setattr(Array, name, value)
+
+
+class _Late:
+    """A slot that is filled when it is first used."""
+    __slots__ = ("load", "name")
+
+    def __init__(self, name: str, load: Callable):
+        self.name, self.load = name, load
+
+    def __get__(self, instance, owner):
+        self.load()
+        if self.name not in _filled:
+            raise AttributeError(f"Array.{self.name} is not filled")
+        return getattr(owner if instance is None else instance, self.name)
+
+
+def fill_later(load: Callable) -> None:
+    """Have `load` called, which fills them, when a slot is used that nothing has filled yet."""
+    for name in unfilled():
+        setattr(Array, name, _Late(name, load))
 
 
 def unfilled() -> set[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from calco.engine.client import backend
 from calco.engine.shim import JaxlibError
 
-_MARK = re.compile(r"calco callback failure (\d+)\.")
+_MARK = r"calco callback failure (\d+)\."
 _numbers = itertools.count(1)
 
 
@@ -66,7 +66,7 @@ class Callbacks:
             try:
                 return execute(buffers)
             except JaxlibError as error:
-                found = _MARK.search(str(error))
+                found = re.search(_MARK, str(error))
                 original = raised.pop(int(found[1]), None) if found is not None else None
                 if original is None:
                     raise

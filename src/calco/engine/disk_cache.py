@@ -33,14 +33,14 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # --- the key -------------------------------------------------------------------------------
 
 # What a canonical text keeps as it is, then what it drops or names anew: quoted text first, for it may hold anything.
-_PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|custom_call @[\w.$-]+'
-                    r'| loc\(#s\d+\)|^#s\d+ = loc\(.*\)\n|^module @\S+|@[\w.$-]+', re.MULTILINE)
-_PRIVATE = re.compile(r"func\.func private @([\w.$-]+)")
+_PARTS = (r'(?m)"(?:[^"\\]|\\.)*"|custom_call @[\w.$-]+'
+          r'| loc\(#s\d+\)|^#s\d+ = loc\(.*\)\n|^module @\S+|@[\w.$-]+')
+_PRIVATE = r"func\.func private @([\w.$-]+)"
 
 
 def canonical(text: str) -> str:
     """A module's text without source places, and with functions named by their order."""
-    names = {f"@{name}": f"@{i}" for i, name in enumerate(_PRIVATE.findall(text))}
+    names = {f"@{name}": f"@{i}" for i, name in enumerate(re.findall(_PRIVATE, text))}
 
     def changed(match: re.Match) -> str:
         found = match[0]
@@ -49,7 +49,7 @@ def canonical(text: str) -> str:
             return names.get(found, found)
         return found if first in '"c' else ""
 
-    return _PARTS.sub(changed, text)
+    return re.sub(_PARTS, changed, text)
 
 
 def key_of(text: str, out_avals: Sequence[ShapedArray], donated: Sequence[int] = (),

@@ -11,8 +11,8 @@ import re
 from calco.avals import ShapedArray
 from calco.core.errors import CalcoError
 
-_PLACE = re.compile(r"^(?:[A-Z_]+: )?-:(\d+):(\d+): error: (.*)$", re.MULTILINE)
-_OPTION = re.compile(r"No such compile option: '(.*)'|While setting option (\S+?), (.*)")
+_PLACE = r"(?m)^(?:[A-Z_]+: )?-:(\d+):(\d+): error: (.*)$"
+_OPTION = r"No such compile option: '(.*)'|While setting option (\S+?), (.*)"
 
 
 class XlaRuntimeError(CalcoError, RuntimeError):
@@ -53,7 +53,7 @@ class CompileError(XlaRuntimeError):
         return _rebuild, (self.xla_message, self.line_number, self.line, self.args)
 
     def _option(self) -> str | None:
-        found = _OPTION.search(self.xla_message)
+        found = re.search(_OPTION, self.xla_message)
         if found is None:
             return None
         unknown, name, why = found.groups()
@@ -62,7 +62,7 @@ class CompileError(XlaRuntimeError):
         return f"compiler_options[{name!r}]: {why}"
 
     def _place(self, text: str | bytes) -> str | None:
-        found = _PLACE.search(self.xla_message)
+        found = re.search(_PLACE, self.xla_message)
         lines = text.splitlines() if isinstance(text, str) else []
         if found is None or int(found[1]) > len(lines):
             return None

@@ -19,7 +19,7 @@ from calco.engine.errors import CompileError, XlaRuntimeError, deleted
 from calco.engine.shim import JaxlibError
 
 _MAGIC = b"calco-xla-1\n"
-_ALIASED = re.compile(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)")
+_ALIASED = r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)"
 
 
 class MemoryAnalysis(NamedTuple):
@@ -149,7 +149,7 @@ class Executable:
     def reused_donations(self) -> frozenset[int]:
         """The parameters whose memory XLA reuses for a result; those in `donated` but not here are wasted."""
         head = self.hlo_text().partition("\n")[0]
-        return frozenset(int(n) for n in _ALIASED.findall(head))
+        return frozenset(int(n) for n in re.findall(_ALIASED, head))
 
     def hlo_text(self) -> str:
         """The optimised program, as HLO text."""

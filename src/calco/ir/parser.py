@@ -108,19 +108,19 @@ class _Program(NamedTuple):
 
 # --- text to nodes -------------------------------------------------------------------------
 
-_COLOR = re.compile(r"\x1b\[[\d;]*m")
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
-_NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
-_PRIMITIVE = re.compile(r"[A-Za-z_][\w-]*")
-_KEY = re.compile(r"([A-Za-z_]\w*)=")
-_TYPE = re.compile(r"([a-z]\w*)\[([\d,\s]*)\]")
-_LITERAL = re.compile(r"(True|False|-?(?:\d[^\s:]*|infj?|nanj?)|\([^()\s]*j\)):")
-_COMPLEX = re.compile(r"\([^()\s,]*j\)|-?(?:\d[\d.]*(?:[eE][+-]?\d+)?|inf|nan)j\b")
-_NUMBER = re.compile(r"-?(?:\d+(\.\d*)?([eE][+-]?\d+)?|inf\b|nan\b)")
-_STRING = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-_BARE = re.compile(r"<[^\s>]*>+|[A-Za-z_][\w-]*(?:\.\w+)*")
-_BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
-_AVAL = re.compile(r"ShapedArray\((\w+)\[([\d,]*)\](, weak_type=True)?\)")
+_COLOR = r"\x1b\[[\d;]*m"
+_BLANK = r"(?:\s|#[^\n]*)*"
+_NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
+_PRIMITIVE = r"[A-Za-z_][\w-]*"
+_KEY = r"([A-Za-z_]\w*)="
+_TYPE = r"([a-z]\w*)\[([\d,\s]*)\]"
+_LITERAL = r"(True|False|-?(?:\d[^\s:]*|infj?|nanj?)|\([^()\s]*j\)):"
+_COMPLEX = r"\([^()\s,]*j\)|-?(?:\d[\d.]*(?:[eE][+-]?\d+)?|inf|nan)j\b"
+_NUMBER = r"-?(?:\d+(\.\d*)?([eE][+-]?\d+)?|inf\b|nan\b)"
+_STRING = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_BARE = r"<[^\s>]*>+|[A-Za-z_][\w-]*(?:\.\w+)*"
+_BARE_NAME = r"[A-Za-z_<][\w.<>:/-]*"
+_AVAL = r"ShapedArray\((\w+)\[([\d,]*)\](, weak_type=True)?\)"
 _DTYPES = {forms.dtype_name(d): d for d in dtypes.ALL}
 _CONSTANTS = {"None": None, "True": True, "False": False}
 
@@ -133,7 +133,7 @@ class _Reader:
     """A position in the text."""
 
     def __init__(self, text: str):
-        self.text, self.at, self.consts = _COLOR.sub("", text) if "\x1b" in text else text, 0, 0
+        self.text, self.at, self.consts = re.sub(_COLOR, "", text) if "\x1b" in text else text, 0, 0
         self.skip()
 
     def error(self, message: str, position: int | None = None) -> JaxprSyntaxError:
@@ -144,17 +144,17 @@ class _Reader:
             else "the end of the text"
 
     def skip(self) -> None:
-        self.at = _BLANK.match(self.text, self.at).end()
+        self.at = re.compile(_BLANK).match(self.text, self.at).end()
 
-    def take(self, pattern: re.Pattern) -> re.Match | None:
-        match = pattern.match(self.text, self.at)
+    def take(self, pattern: str) -> re.Match | None:
+        match = re.compile(pattern).match(self.text, self.at)
         if match is not None:
             self.at = match.end()
             self.skip()
         return match
 
-    def peek(self, pattern: re.Pattern) -> re.Match | None:
-        return pattern.match(self.text, self.at)
+    def peek(self, pattern: str) -> re.Match | None:
+        return re.compile(pattern).match(self.text, self.at)
 
     def sees(self, word: str) -> bool:
         return self.text.startswith(word, self.at)
@@ -175,7 +175,7 @@ class _Reader:
     def whole(self) -> tuple[dict[str, _Program], _Program]:
         """All of the text: shared programs by name, and the main one."""
         shared: dict[str, _Program] = {}
-        while self.sees("let") and self.peek(re.compile(r"let\s")):
+        while self.sees("let") and self.peek(r"let\s"):
             self.accept("let")
             at = self.at
             name = self.take(_NAME)
@@ -392,9 +392,9 @@ class _Reader:
         return _Record(name, fields, at)
 
 
-_BINDER = re.compile(r"(?!(?:True|False|infj?|nanj?):)([A-Za-z_]\w*(?:\.\w+)*):")
+_BINDER = r"(?!(?:True|False|infj?|nanj?):)([A-Za-z_]\w*(?:\.\w+)*):"
 # A variable may be called `in`, too; the keyword stands before the outputs.
-_KEYWORD_IN = re.compile(r"in\s*\((?![^()\s]*j\):)")
+_KEYWORD_IN = r"in\s*\((?![^()\s]*j\):)"
 
 
 # --- nodes to a program --------------------------------------------------------------------

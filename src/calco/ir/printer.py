@@ -25,8 +25,8 @@ from calco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Style
 from calco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
 from calco.ir.reference_forms import ARROWS, index_text
 
-_BARE_NAME = re.compile(r"[A-Za-z_<][\w.<>:/-]*")
-_ARGUMENT = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+_BARE_NAME = r"[A-Za-z_<][\w.<>:/-]*"
+_ARGUMENT = r"[A-Za-z_]\w*(\.\w+)*"
 # A program in a parameter that has more equations is printed apart.
 _INLINE_EQUATIONS = 10
 # Letters that would read as numbers.
@@ -189,7 +189,7 @@ class Writer:
             return
         for var, path in zip(jaxpr.invars, jaxpr.debug.arg_names):
             word = re.sub(r"\[['\"]?", ".", path or "").replace("']", "").replace('"]', "").replace("]", "")
-            if _ARGUMENT.fullmatch(word) and word not in self.taken | _NOT_ARGUMENTS:
+            if re.fullmatch(_ARGUMENT, word) and word not in self.taken | _NOT_ARGUMENTS:
                 scope.names[id(var)] = word
                 self.taken.add(word)
 
@@ -343,7 +343,7 @@ class Writer:
 
     def parameter(self, eqn: Eqn, key: str, value, scopes: dict[int, Scope]) -> list:
         if key == "name" and isinstance(value, str):
-            return [value if _BARE_NAME.fullmatch(value) else repr(value)]
+            return [value if re.fullmatch(_BARE_NAME, value) else repr(value)]
         bracketed = (eqn.primitive.name, key) in forms.BRACKETED
         return self.value(value, scopes, bracketed)
 
@@ -389,7 +389,7 @@ class Writer:
     def reference(self, value) -> str:
         """The name of a function or another object that has no text; in brackets, so that it means nothing else."""
         name = getattr(value, "__name__", None) or f"<{type(value).__name__}>"
-        if not _BARE_NAME.fullmatch(name):
+        if not re.fullmatch(_BARE_NAME, name):
             name = re.sub(r"[^A-Za-z0-9_.]", "_", name)
         bare = name.startswith("<") or (self.form.jax and name not in self.shared.words)
         return name if bare else f"<{name}>"

@@ -5,17 +5,16 @@ operand; the empty one stands for everything.
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 # Primitives that are printed by arrows; `freeze` and `new_ref` are printed as others are.
 ARROWS = frozenset({"addupdate", "get", "swap"})
 # In a text where an equation may begin: a write without a result.
-WRITE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*\[[^=<]*?\](?=\s*(?:<-|\+=))")
-_LITERAL = re.compile(r"-?\d+:[a-z]")
-_SPAN = re.compile(r"(-?\d*):(-?\d*)(?::(\d+))?")
-_INT = re.compile(r"-?\d+")
+WRITE = r"[A-Za-z_]\w*(?:\.\w+)*\[[^=<]*?\](?=\s*(?:<-|\+=))"
+_LITERAL = r"-?\d+:[a-z]"
+_SPAN = r"(-?\d*):(-?\d*)(?::(\d+))?"
+_INT = r"-?\d+"
 
 
 def index_text(index: tuple, shape: tuple[int, ...], names: Sequence[str]) -> str:

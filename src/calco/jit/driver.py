@@ -12,7 +12,7 @@ from typing import NamedTuple
 from numpy import ndarray
 
 from calco.avals import options, trees
-from calco.control import call as nested_call
+from calco.control.call import call as nested_call
 from calco.core import eager_trace, state
 from calco.engine import DeviceArray
 from calco.engine.trees import quick_flatten
@@ -438,15 +438,15 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper.records = lambda: tuple(this.records)
     wrapper.retraces = lambda: retraces(this)
     wrapper._jit = this
-    for name, method in extensions.items():
-        setattr(wrapper, name, _extension(method, this))
+    for name in extensions:
+        setattr(wrapper, name, _extension(name, this))
     for tell in watchers:
         tell(this, None)
     return wrapper
 
 
-def _extension(method: Callable, this: Jit) -> Callable:
-    return lambda *args, **kwargs: method(this, args, kwargs)
+def _extension(name: str, this: Jit) -> Callable:
+    return lambda *args, **kwargs: extensions[name](this, args, kwargs)
 
 
 def _caller(this: Jit) -> Callable:

@@ -12,8 +12,7 @@ import numpy as np
 
 from calco.avals import dtypes
 from calco.avals.references import RefAval
-from calco.control import cond_p, jit_p, scan_p, while_p
-from calco.control.select_branches import select_branches_p
+from calco.control.call import jit_p
 from calco.core import effects
 from calco.core.sites import BACKWARD, short_path
 from calco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, subjaxprs
@@ -127,7 +126,7 @@ class Finder:
 
     def _descend(self, eqn: Eqn, values: list, outs: list, inside: tuple) -> Culprit:
         """Where in the programs of an equation it arose; the equation itself if that cannot be told."""
-        inner = _WAYS.get(eqn.primitive, _called)(self, eqn, values, inside)
+        inner = _WAYS.get(eqn.primitive.name, _called)(self, eqn, values, inside)
         return inner if isinstance(inner, Culprit) else Culprit(eqn, values, outs, inside)
 
     # --- blaming
@@ -348,4 +347,5 @@ def _while(finder: Finder, eqn: Eqn, values: list, inside: tuple):
     return Unfound("")
 
 
-_WAYS: dict[object, Callable] = {cond_p: _cond, select_branches_p: _select_branches, scan_p: _scan, while_p: _while}
+# By name: the files that define them are loaded by programs that use them.
+_WAYS: dict[str, Callable] = {"cond": _cond, "select_branches": _select_branches, "scan": _scan, "while": _while}

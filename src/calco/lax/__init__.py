@@ -1,18 +1,11 @@
 """The primitives as functions, under JAX's `jax.lax` names: strict about dtypes and shapes."""
-from calco.control import (
-    cond,
-    cond_p,
-    fori_loop,
-    map,
-    platform_dependent,
-    platform_index_p,
-    scan,
-    scan_p,
-    switch,
-    while_loop,
-    while_p,
-)
+from calco.control.cond import cond, cond_p, switch
+from calco.control.loops import fori_loop, scan, while_loop
+from calco.control.mapping import map
+from calco.control.platform import platform_dependent, platform_index_p
+from calco.control.scan import scan_p
 from calco.control.solves import custom_linear_solve, custom_linear_solve_p, custom_root
+from calco.control.while_loop import while_p
 from calco.ops.arithmetic import *  # noqa: F403
 from calco.ops.bitwise import *  # noqa: F403
 from calco.ops.comparison import *  # noqa: F403

@@ -17,7 +17,7 @@ from calco.report.tables import size_text
 from calco.tracing import Place, place_of
 from calco.tracing.facts import Observation
 from calco.tracing.observe import Observer
-from calco.tracing.source import is_library_file
+from calco.tracing.source import is_library_file, warn_at_user_line
 from calco.transforms.arguments import check_callable, function_name
 
 
@@ -144,7 +144,7 @@ def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
     """``f.explain(*args)`` of a jitted function."""
     account = _account(this, args, kwargs, WARN_BYTES, False)
     for read in account.large:
-        warnings.warn(large_text(account, read), LargeCaptureWarning, stacklevel=3)
+        warn_at_user_line(LargeCaptureWarning(large_text(account, read)))
     return account
 
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import warnings
 from types import CodeType, FrameType
+
+import numpy as np
 
 from calco.core import sites
 
@@ -24,8 +25,8 @@ def _classify(filename: str) -> bool:
     return internal
 
 
-_PATHS = sysconfig.get_paths()
-_LIBRARY = tuple(os.path.realpath(_PATHS[p]) + os.sep for p in ("stdlib", "purelib", "platlib"))
+# The standard library, and where packages are installed: where the one that everything here needs is.
+_LIBRARY = tuple(os.path.realpath(os.path.dirname(p)) + os.sep for p in (os.__file__, os.path.dirname(np.__file__)))
 _library_files: dict[str, bool] = {}
 
 

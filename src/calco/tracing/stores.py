@@ -11,7 +11,7 @@ from calco.tracing.source import Place
 
 _ADDING = {"append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "push",
            "put_nowait", "__setitem__", "register"}
-_STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
+_STEP = r"\.(\w+)|\[([^\]]*)\]"
 
 
 def stored_at(path: str, function, codes, created: str | None) -> Place | None:
@@ -50,7 +50,7 @@ def _parts(path: str) -> tuple[str, list[tuple[str | None, str | None]]]:
     words = path if path.startswith("self") else path.partition(" ")[2] if " " in path else path
     match = re.match(r"\w*", words)
     root = match.group() if match else ""
-    return root, [(m.group(1), m.group(2)) for m in _STEP.finditer(words[len(root):])]
+    return root, [(m.group(1), m.group(2)) for m in re.finditer(_STEP, words[len(root):])]
 
 
 def _rank(place: Place, names: set[str], created: str | None) -> int:
