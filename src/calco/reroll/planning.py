@@ -1,6 +1,7 @@
 """What becomes of each segment, decided before anything is written."""
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -62,23 +63,28 @@ class Plan:
             for each, weight in zip(found, weights, strict=True):
                 self._add(each, weight)
             self.uses = Uses.of_plan(self.table, [(p.segment, p.body) for p in self.planned])
-            apart = {p.segment.start: rows for p in self.planned
-                     if not p.outline and (rows := self._rows_apart(p.segment)) > max(limits.rows, p.weight // 64)}
+            in_loops = self._in_loops()
+            apart = {p.segment.start: rows for p in self.planned if not p.outline
+                     and (rows := self._rows_apart(p.segment, in_loops)) > max(limits.rows, p.weight // 64)}
             if not apart:
                 break
             self._apart.update(apart)  # without those loops, others may lose their reason
 
-    def _rows_apart(self, segment: Segment) -> int:
-        """How many results of a loop are read neither by another loop nor to be put together again."""
-        places, readers = self.uses.outside(self.table, segment)
-        taken = np.zeros(len(self.table.eqns) + 1, bool)
+    def _in_loops(self) -> np.ndarray:
+        """For each equation, and for the outputs, whether it is in a loop."""
+        found = np.zeros(len(self.table.eqns) + 1, bool)
         for planned in self.planned:
             if not planned.outline:
-                taken[planned.segment.start:planned.segment.stop] = True
+                found[planned.segment.start:planned.segment.stop] = True
+        return found
+
+    def _rows_apart(self, segment: Segment, in_loops: np.ndarray) -> int:
+        """How many results of a loop are read neither by another loop nor to be put together again."""
+        places, readers = self.uses.outside(self.table, segment)
         rows = 0
         for slot, iterations in self.uses.after_loop(self.table, segment).items():
             if segment.trips - min(iterations) > LAST_FEW:
-                of_slot = (places % segment.width == slot) & ~taken[readers]
+                of_slot = (places % segment.width == slot) & ~in_loops[readers]
                 rows += len({place for place, reader in zip(places[of_slot].tolist(), readers[of_slot].tolist())
                              if not self._widens(reader)})
         return rows
@@ -129,12 +135,8 @@ class Plan:
 
     def _in_loop(self, codes: np.ndarray) -> np.ndarray:
         """Which of these values are results of loops."""
-        found = np.zeros(len(codes), bool)
-        for segment, outline, _, _ in self.planned:
-            if not outline:
-                first = int(self.table.bases[segment.start])
-                found |= (codes >= first) & (codes < first + segment.trips * segment.width)
-        return found
+        around = [self._around(int(self.table.owners[code])) if code >= 0 else None for code in codes.tolist()]
+        return np.array([planned is not None and not planned.outline for planned in around])
 
     def _refuses(self, segment: Segment) -> str | None:
         """Why it does not pay to make a loop of a segment."""
@@ -151,20 +153,27 @@ class Plan:
         low, high = int(codes.min()), int(codes.max())
         if low < 0:
             return False
-        for segment, outline, _, _ in self.planned:
+        around = self._around(int(self.table.owners[low]))
+        if around is not None:
+            segment = around.segment
             first = int(self.table.bases[segment.start])
-            if first <= low and high < first + segment.trips * segment.width:
-                slots = (codes - first) % segment.width
-                return not outline and bool((slots == slots[0]).all())
+            slots = (codes - first) % segment.width
+            inside = high < first + segment.trips * segment.width
+            return inside and not around.outline and bool((slots == slots[0]).all())
         arrays = [self._array_of_row(code) for code in codes.tolist()]
         return arrays[0] is not None and all([a is arrays[0] for a in arrays])
+
+    def _around(self, place: int) -> Planned | None:
+        """The segment that an equation is in."""
+        index = bisect_right(self.planned, place, key=lambda planned: planned.segment.start) - 1
+        return self.planned[index] if index >= 0 and place < self.planned[index].segment.stop else None
 
     def _array_of_row(self, code: int):
         """The array that ``squeeze(slice(x))`` outside of all segments takes a row from."""
         table = self.table
         place = int(table.owners[code])
         eqn = table.eqns[place]
-        if any([p.segment.start <= place < p.segment.stop for p in self.planned]) or eqn.primitive is not squeeze_p:
+        if eqn.primitive is not squeeze_p or self._around(place) is not None:
             return None
         operand = int(table.codes[table.offsets[place]])
         cut = table.eqns[table.owners[operand]] if operand >= 0 else None
