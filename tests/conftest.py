@@ -2,14 +2,27 @@
 
 No test reads or writes the user's cache of compiled programs, nor does any process that a test starts.
 """
+import gc
 import os
+import sys
 
 import hypothesis
 import pytest
 
+import calco
 from calco.jit import retraces, stale
 
 os.environ["CALCO_CACHE_DIR"] = "off"  # read at the first compilation
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_programs_left():
+    """Thousands of compiled programs are gigabytes."""
+    yield
+    calco.clear_caches()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
