@@ -1,22 +1,22 @@
 """Calls of functions that bring rules of their own: which interpreter runs what."""
 from __future__ import annotations
 
-import functools
-import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from calco.avals import ShapedArray, trees
+from calco.avals import ShapedArray, options, trees
+from calco.control.custom_captures import captured_tracers, words_of
 from calco.control.programs import hoist, take
-from calco.core import Linear, Tracer, Zero, errors, interpreting, state
+from calco.control.remembered import told_apart
+from calco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
 from calco.core.sites import short_path
-from calco.engine import DeviceArray, put
+from calco.engine import put
 from calco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
-from calco.tracing import enclosing, replay, stage
+from calco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name, parameters_of
@@ -24,11 +24,8 @@ from calco.transforms.batching import BatchTrace, vmap_flat
 from calco.transforms.forward import JVPTrace, JVPTracer
 from calco.transforms.reverse import LinearTrace, transposed_program
 
-_NODES = 4000  # how far captured tracers are looked for
 _SHOWN = 3
-_PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), np.ndarray, types.ModuleType, type, DeviceArray,
-                    types.BuiltinFunctionType})
-_HOLDING = ("fwd", "bwd", "fixed", "rules", "pull", "rule", "function")  # attributes of rules that hold the user's
+
 
 
 def label_of(function) -> str:
@@ -53,10 +50,11 @@ class Arguments:
     fixed : tuple of int
         The positions of the arguments that no rule differentiates.
     """
-    __slots__ = ("construct", "function", "fixed", "_signature")
+    __slots__ = ("construct", "function", "fixed", "label", "name", "_signature", "_count", "_names")
 
     def __init__(self, construct: str, function: Callable, nondiff_argnums, nondiff_argnames=()):
         self.construct, self.function = construct, function
+        self.label, self.name = label_of(function), function_name(function)
         parameters = parameters_of(function)
         names = [p.name for p in parameters or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         numbers = _sequence(nondiff_argnums)
@@ -78,10 +76,14 @@ class Arguments:
             found.add(names.index(name))
         self.fixed = tuple(sorted(found))
         self._signature = parameters
+        # How many arguments a call has that needs no sorting, if it passes all by position.
+        self._count = count if parameters is not None and not starred and len(parameters) == count else -1
+        self._names: dict[int, list[str]] = {}
 
     def split(self, args: tuple, kwargs: dict) -> tuple[tuple, tuple]:
         """The arguments that are differentiated, and the others, keyword arguments and defaults at their positions."""
-        args = self._positional(args, kwargs)
+        if kwargs or len(args) != self._count:
+            args = self._positional(args, kwargs)
         if not self.fixed:
             return args, ()
         if self.fixed[-1] >= len(args):
@@ -97,8 +99,11 @@ class Arguments:
 
     def names(self, count: int) -> list[str]:
         """The names of the differentiated arguments, of which there are `count`."""
-        names = argument_names(self.function, count + len(self.fixed))
-        return [name for i, name in enumerate(names) if i not in self.fixed]
+        found = self._names.get(count)
+        if found is None:
+            names = argument_names(self.function, count + len(self.fixed))
+            found = self._names[count] = [name for i, name in enumerate(names) if i not in self.fixed]
+        return found
 
     def leaf_names(self, in_tree) -> list[str]:
         """The names of the leaves of the differentiated arguments: ``params['w']``."""
@@ -112,6 +117,8 @@ class Arguments:
     def check(self, in_tree, leaves: Sequence) -> None:
         """Raise unless every leaf is an array or a number."""
         for i, x in enumerate(leaves):
+            if isinstance(x, Array):
+                continue
             try:
                 check_array(self.construct, "", x)
             except TypeError as error:
@@ -200,79 +207,7 @@ def _capture_words(capture, name: str | None) -> str:
     return f"{f'`{name}`' if name else 'a value'} ({capture.value.aval.short}){used}"
 
 
-# --- captured tracers -----------------------------------------------------------------------------------
-
-def captured_tracers(roots: Sequence, owner=None, ended: bool = False) -> list[tuple[str, Tracer]]:
-    """The tracers that functions hold from outside, with their names; those of `owner` alone, if it is given.
-
-    Looked for in closures, defaults, bound arguments and objects, and in containers there. `ended` asks for those
-    whose traces have ended.
-    """
-    if owner is not None:
-        return list(_walk([("", x) for x in roots], lambda x: x.owner is owner))
-    return list(_walk([("", x) for x in roots], lambda x: x.owner.open is not ended))
-
-
-def _walk(pending: list, wanted: Callable) -> Iterator[tuple[str, Tracer]]:
-    seen: set[int] = set()
-    while pending and len(seen) < _NODES:
-        name, x = pending.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        if x.__class__ in _PLAIN:
-            continue
-        if isinstance(x, Tracer):
-            if wanted(x):
-                yield name or "an argument", x
-            continue
-        pending.extend(_inside(name, x))
-
-
-def _inside(name: str, x) -> Sequence[tuple[str, object]]:
-    cls = type(x)
-    if cls is types.FunctionType:
-        if x.__closure__ is None and x.__defaults__ is None and not x.__dict__:
-            return ()
-        found = [(n, c.cell_contents) for n, c in zip(x.__code__.co_freevars, x.__closure__ or ()) if _filled(c)]
-        code = x.__code__
-        found += zip(reversed(code.co_varnames[:code.co_argcount]), reversed(x.__defaults__ or ()))
-        wrapped = x.__dict__.get("__wrapped__")
-        if hasattr(x, "_jit"):  # what a jitted function keeps is not what the user's holds
-            return [("", wrapped)]
-        return found if wrapped is None else [*found, ("", wrapped)]
-    if cls is types.MethodType:
-        return [("self", x.__self__), (name, x.__func__)]
-    if issubclass(cls, functools.partial):
-        return [(name, x.func), *((f"{name}[{i}]" if name else f"argument {i}", v) for i, v in enumerate(x.args)),
-                *x.keywords.items()]
-    guarded = cls.__dict__.get("guarded")
-    if guarded is not None and cls.__module__.startswith("calco."):  # another function with rules
-        return [("", getattr(x, part)) for part in guarded]
-    if issubclass(cls, (list, tuple)):
-        return [(f"{name}[{i}]", v) for i, v in enumerate(x)]
-    if issubclass(cls, dict):
-        return [(f"{name}[{k!r}]", v) for k, v in x.items()]
-    module = cls.__module__
-    if issubclass(cls, (type, types.ModuleType)) or module in ("builtins", "numpy"):
-        return []
-    if module.startswith("calco.") and not module.startswith(("calco.control.custom", "calco.avals.trees")):
-        return []
-    if module.startswith("calco.control.custom") and hasattr(cls, "__slots__"):
-        return [(name, x.__getattribute__(slot)) for slot in cls.__slots__ if slot in _HOLDING]
-    try:
-        fields = object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return []
-    return [(f"{name}.{k}" if name else k, v) for k, v in fields.items()] if type(fields) is dict else []
-
-
-def _filled(cell) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
+# --- captured tracers ----------------------------------------------------------------------------------
 
 class CapturedTracerError(errors.UnexpectedTracerError):
     """A function with a derivative rule used a value that is being differentiated and is not its argument.
@@ -307,12 +242,12 @@ class CapturedTracerError(errors.UnexpectedTracerError):
                   f"rule gives no derivative in it.\n\n{listed}\n  Instead:   {advice}")
 
 
-@contextmanager
-def suspended(trace, call):
-    """While the parts of `call` run below `trace`, its values mean nothing: a part that captured one is refused."""
+def suspended(trace, call, run: Callable):
+    """``run()`` below `trace`, whose values mean nothing meanwhile: a part of `call` that captured one is refused."""
     before, trace.open = trace.open, False
+    current, state.trace = state.trace, trace.parent
     try:
-        yield
+        return run()
     except CapturedTracerError:
         raise
     except errors.UnexpectedTracerError as error:
@@ -322,7 +257,7 @@ def suspended(trace, call):
         raise CapturedTracerError(call.construct, call.label,
                                   words_of(found)) from error
     finally:
-        trace.open = before
+        trace.open, state.trace = before, current
 
 
 def refuse_captured(construct: str, label: str, tangents: Sequence, words: Sequence[str]) -> None:
@@ -377,6 +312,7 @@ class CustomCall:
         The interpreters whose values those are.
     """
     __slots__ = ("construct", "label", "function", "parts", "words", "lifted")
+    rule_count = 1  # how many of the parts, after the function, are its rules
 
     def __init__(self, construct: str, label: str, function: Callable, parts: list, words: tuple = (),
                  lifted: tuple = ()):
@@ -404,10 +340,9 @@ class CustomCall:
         primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
         n = len(self.words)
         refuse_captured(self.construct, self.label, tangents[:n], self.words)
-        with interpreting(trace.parent), suspended(trace, self):
-            if all(isinstance(t, Zero) for t in tangents):
-                return perform(self, primals)
-            outs, dots = self.differentiate(primals[:n], primals[n:], tangents[n:])
+        if all([t.__class__ is Zero for t in tangents]):
+            return suspended(trace, self, lambda: perform(self, primals))
+        outs, dots = suspended(trace, self, lambda: self.differentiate(primals[:n], primals[n:], tangents[n:]))
         return joined(trace, outs, dots)
 
     def enter_batch(self, trace: BatchTrace, args: Sequence) -> list:
@@ -426,6 +361,22 @@ class CustomCall:
         """Bind the equation that stands for the call in a program."""
         raise NotImplementedError
 
+    def key(self, args: Sequence, held: list, *settings) -> tuple | None:
+        """What equal calls in one trace have in common; None where they cannot be told from others.
+
+        Their function would record the same again. `held` gets what has to live as long as the key.
+        """
+        flat, (function, *rest) = self.function, self.parts
+        if state.trace.__class__ is not StagingTrace or flat.__class__ is not Flat:
+            return None
+        rules, fixed = rest[:self.rule_count], rest[self.rule_count:]
+        marks = told_apart((function, *fixed), held)
+        if marks is None:
+            return None
+        held += rules
+        return (self.construct, flat.__name__, flat.in_tree, options.thread.current, settings, *map(id, rules),
+                *[aval_of(x) for x in args], *marks)
+
     def captured(self, owner=None, parts: Sequence | None = None) -> list[tuple[str, Tracer]]:
         """The tracers that the parts hold, if they are not operands already."""
         found = captured_tracers(self.parts if parts is None else parts, owner)
@@ -439,13 +390,27 @@ class CustomCall:
         return named(lambda *xs: run(*xs[n:]), self.function)
 
 
+class Recorded(NamedTuple):
+    """An equation for a call that a trace has recorded: another equal call has one like it."""
+    primitive: Primitive
+    params: dict
+    consts: list
+    out_avals: list
+    out_tree: object
+    held: list
+
+    def again(self, flat: Flat, args: Sequence) -> list:
+        """Record the equation on other arguments."""
+        trace = state.trace
+        flat.out_tree = self.out_tree
+        ins = [x if x.__class__ is StagedTracer and x.owner is trace else trace.read(x, i)
+               for i, x in enumerate((*self.consts, *args))]
+        return trace.record(self.primitive, self.params, self.out_avals, ins)
+
+
 def named(function: Callable, like: Callable) -> Callable:
     function.__name__ = function_name(like)
     return function
-
-
-def words_of(found: Sequence[tuple[str, Tracer]]) -> tuple[str, ...]:
-    return tuple([f"`{name}` ({x.aval.short})" for name, x in found])
 
 
 def perform(call: CustomCall, args: Sequence) -> list:

@@ -9,6 +9,7 @@ from calco.control.custom_calls import (
     Arguments,
     CustomCall,
     Flat,
+    Recorded,
     StagedFunction,
     as_array,
     check_operands,
@@ -20,10 +21,10 @@ from calco.control.custom_calls import (
     run_reference,
     transpose_call,
     with_more_inputs,
-    words_of,
 )
+from calco.control.custom_captures import words_of
 from calco.control.programs import take
-from calco.core import Primitive, Zero
+from calco.core import Array, Primitive, Zero, state
 from calco.ops.arithmetic import add
 from calco.ops.structure import aval_of, instantiate, with_batch_dim
 from calco.transforms.arguments import check_array, check_callable, function_name
@@ -121,8 +122,10 @@ class JvpRule:
             raise TypeError(f"{self._who} must produce a pair (primal_out, tangent_out), got "
                             f"{_what(pair)}. Return `f(*primals), tangent`.")
         outs, out_tree = trees.flatten(pair[0])
-        for path, x in zip(trees.path_strings(out_tree), outs):
-            check_array("custom_jvp", f"the primal output{path} of {self._rule}", x)
+        paths = trees.path_strings(out_tree)
+        for i, x in enumerate(outs):
+            if not isinstance(x, Array):
+                check_array("custom_jvp", f"the primal output{paths[i]} of {self._rule}", x)
         dots, dots_tree = trees.flatten(pair[1])
         self._check_primals(outs, out_tree)
         if dots_tree != out_tree:
@@ -132,7 +135,7 @@ class JvpRule:
                 f"  {_tree_of(pair[1])}\nA tangent that is zero is an array of zeros, or with symbolic_zeros=True a "
                 "SymbolicZero; see custom_derivatives.zero_from_primal.")
         self.out_tree = out_tree
-        return outs, [self._tangent(path, x, t) for path, x, t in zip(trees.path_strings(out_tree), outs, dots)]
+        return outs, [self._tangent(paths, i, x, t) for i, (x, t) in enumerate(zip(outs, dots))]
 
     @property
     def _rule(self) -> str:
@@ -152,12 +155,14 @@ class JvpRule:
                             f"returned\n  {described(self.out_tree, self.out_avals)}\nand the rule\n"
                             f"  {described(out_tree, got)}")
 
-    def _tangent(self, path: str, primal, t):
+    def _tangent(self, paths: Sequence[str], i: int, primal, t):
         want = tangent_aval(aval_of(primal))
         if isinstance(t, (SymbolicZero, Zero)):
             got = t.aval
+        elif isinstance(t, Array):
+            got = aval_of(t)
         else:
-            got = check_array("custom_jvp", f"the tangent output{path} of {self._rule}", t)
+            got = check_array("custom_jvp", f"the tangent output{paths[i]} of {self._rule}", t)
         if got.shape != want.shape or got.dtype != want.dtype:
             remedy = ""
             if want.dtype == dtypes.float0:
@@ -167,7 +172,7 @@ class JvpRule:
                 remedy = f". Convert it, e.g. with .astype('{want.dtype.name}')"
             raise TypeError(
                 f"{self._who} must produce primal and tangent outputs with equal shapes and dtypes, but for "
-                f"output{path or ''} the primal is {short(aval_of(primal))}, whose tangent is {short(want)}, and the "
+                f"output{paths[i]} the primal is {short(aval_of(primal))}, whose tangent is {short(want)}, and the "
                 f"rule gave a tangent {short(got)}{remedy}")
         return Zero(want) if isinstance(t, (SymbolicZero, Zero)) or want.dtype == dtypes.float0 else t
 
@@ -277,6 +282,11 @@ class JvpCall(CustomCall):
                         (*self.lifted, trace)), MappedJvp(rule, trace.size, dims), self.symbolic_zeros)
 
     def record(self, args):
+        held: list = []
+        key = self.key(args, held, self.symbolic_zeros)
+        known = state.trace.recorded.get(key) if key is not None else None
+        if known is not None and not self.captured(parts=self.parts[1:]):
+            return known.again(self.function, args)
         name = function_name(self.function)
         staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
         rule, consts = self.rule, staged.consts
@@ -286,8 +296,12 @@ class JvpCall(CustomCall):
         rule = LiftedJvp(rule, [x for _, x in found], len(consts), [*staged.words, *words_of(found), *self.words])
         closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
         consts = [*consts, *[x for _, x in found]]
-        return custom_jvp_call_p.bind(*consts, *args, name=name, call_jaxpr=closed, jvp=rule,
-                                      num_consts=len(consts) + len(self.words), symbolic_zeros=self.symbolic_zeros)
+        params = dict(name=name, call_jaxpr=closed, jvp=rule, num_consts=len(consts) + len(self.words),
+                      symbolic_zeros=self.symbolic_zeros)
+        if key is not None and not found and not any(staged.traced):
+            state.trace.recorded[key] = Recorded(custom_jvp_call_p, params, consts, closed.out_avals,
+                                                 self.function.out_tree, held)
+        return custom_jvp_call_p.bind(*consts, *args, **params)
 
 
 # --- the equation ---------------------------------------------------------------------------------------
@@ -445,8 +459,8 @@ class custom_jvp:
         function = self.fun
         if self.nondiff_argnums:
             function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
-        label = label_of(self.fun)
-        flat = Flat("custom_jvp", function, in_tree, function_name(self.fun))
+        label = self._arguments.label
+        flat = Flat("custom_jvp", function, in_tree, self._arguments.name)
         rule = JvpRule(self.jvp, fixed, in_tree, self.symbolic_zeros, label)
         outs = perform(JvpCall((label, flat, [self.fun, self.jvp, *fixed]), rule, self.symbolic_zeros), leaves)
         return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)

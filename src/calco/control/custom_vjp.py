@@ -10,8 +10,8 @@ from calco.control.custom_calls import (
     CapturedTracerError,
     CustomCall,
     Flat,
+    Recorded,
     StagedFunction,
-    captured_tracers,
     check_operands,
     label_of,
     lower_call,
@@ -20,8 +20,8 @@ from calco.control.custom_calls import (
     run_reference,
     transpose_call,
     with_more_inputs,
-    words_of,
 )
+from calco.control.custom_captures import captured_tracers, words_of
 from calco.control.custom_jvp import inexact
 from calco.control.custom_vjp_rules import (
     Backward,
@@ -45,6 +45,7 @@ from calco.transforms.batching import batched_program, with_dim
 class VjpCall(CustomCall):
     """A call of a `custom_vjp` function."""
     __slots__ = ("forward", "rules")
+    rule_count = 2
 
     def __init__(self, call: tuple, forward, rules: Rules):
         super().__init__("custom_vjp", *call)
@@ -60,6 +61,11 @@ class VjpCall(CustomCall):
                         (*self.lifted, trace)), MappedForward(forward, trace.size, dims), self.rules)
 
     def record(self, args):
+        held: list = []
+        key = self.key(args, held, self.rules.symbolic_zeros)
+        known = state.trace.recorded.get(key) if key is not None else None
+        if known is not None and not self.captured(parts=self.parts[1:]):
+            return known.again(self.function, args)
         name = function_name(self.function)
         staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
         consts, rules = staged.consts, self.rules
@@ -70,8 +76,12 @@ class VjpCall(CustomCall):
                                 [*staged.words, *words_of(found), *self.words])
         closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
         consts = [*consts, *[x for _, x in found]]
-        return custom_vjp_call_p.bind(*consts, *args, name=name, call_jaxpr=closed, fwd=forward, bwd=Backward(rules),
-                                      num_consts=len(consts) + len(self.words), symbolic_zeros=rules.symbolic_zeros)
+        params = dict(name=name, call_jaxpr=closed, fwd=forward, bwd=Backward(rules),
+                      num_consts=len(consts) + len(self.words), symbolic_zeros=rules.symbolic_zeros)
+        if key is not None and not found and not any(staged.traced):
+            state.trace.recorded[key] = Recorded(custom_vjp_call_p, params, consts, closed.out_avals,
+                                                 self.function.out_tree, held)
+        return custom_vjp_call_p.bind(*consts, *args, **params)
 
 
 def run_forward(forward, consts, primals, tangents) -> tuple[list, list]:
@@ -240,7 +250,7 @@ class custom_vjp:
             raise AttributeError(f"No VJP defined for custom_vjp function {label_of(self.fun)} using defvjp: give its "
                                  "rules before calling it")
         primals, fixed = self._arguments.split(args, kwargs)
-        label = label_of(self.fun)
+        label = self._arguments.label
         for place, x in zip(self.nondiff_argnums, fixed):
             for leaf in trees.leaves(x):
                 if isinstance(leaf, Tracer):
@@ -250,7 +260,7 @@ class custom_vjp:
         function = self.fun
         if self.nondiff_argnums:
             function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
-        flat = Flat("custom_vjp", function, in_tree, function_name(self.fun))
+        flat = Flat("custom_vjp", function, in_tree, self._arguments.name)
         rules = Rules(self.fwd, self.bwd, fixed, self._arguments, in_tree, label, self.symbolic_zeros)
         call = VjpCall((label, flat, [self.fun, self.fwd, self.bwd, *fixed]), Forward(rules), rules)
         outs = perform(call, leaves)

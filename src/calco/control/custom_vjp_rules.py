@@ -9,7 +9,7 @@ from calco.avals import ShapedArray, dtypes, tangent_aval, trees
 from calco.control.custom_calls import Arguments, as_array, label_of, run_lifted
 from calco.control.custom_jvp import SymbolicZero, described, inexact, short
 from calco.control.programs import take
-from calco.core import Zero
+from calco.core import Array, Zero
 from calco.ops.arithmetic import mul
 from calco.ops.structure import (
     aval_of,
@@ -79,17 +79,19 @@ class Rules:
     Attributes
     ----------
     arguments : Arguments
-    names : list of str
-        The leaves of the arguments, for messages.
+    plain : bool
+        Whether each argument is one array.
     out_tree, out_avals
         The function's output, where it has been recorded.
     """
-    __slots__ = ("fwd", "bwd", "fixed", "arguments", "in_tree", "symbolic_zeros", "label", "out_tree", "out_avals")
+    __slots__ = ("fwd", "bwd", "fixed", "arguments", "in_tree", "symbolic_zeros", "label", "plain",
+                 "out_tree", "out_avals")
 
     def __init__(self, fwd: Callable, bwd: Callable, fixed: tuple, arguments: Arguments, in_tree, label: str,
                  symbolic_zeros: bool):
         self.fwd, self.bwd, self.fixed, self.arguments, self.in_tree = fwd, bwd, fixed, arguments, in_tree
         self.symbolic_zeros, self.label = symbolic_zeros, label
+        self.plain = in_tree.num_nodes == in_tree.num_children + 1 == in_tree.num_leaves + 1
         self.out_tree = self.out_avals = None
 
     def forward(self, primals: Sequence, perturbed: Sequence[bool]):
@@ -99,19 +101,21 @@ class Rules:
             given = [CustomVJPPrimal(x, on) for x, on in zip(given, perturbed)]
         args = self.arguments.join(trees.unflatten(self.in_tree, given), self.fixed)
         pair = self.fwd(*args)
-        who = f"Custom VJP fwd rule {label_of(self.fwd)} for function {self.label}"
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} of length {len(pair)}" if isinstance(pair, (tuple, list)) else repr(pair)
-            raise TypeError(f"{who} must produce a pair (primal_out, residuals), got {got}. The residuals are what bwd "
-                            "needs; without any, return `out, None`.")
+            raise TypeError(f"{self._who} must produce a pair (primal_out, residuals), got {got}. The residuals are "
+                            "what bwd needs; without any, return `out, None`.")
         outs, out_tree = trees.flatten(pair[0])
-        for path, x in zip(trees.path_strings(out_tree), outs):
-            check_array("custom_vjp", f"the primal output{path} of the fwd rule {label_of(self.fwd)}", x)
-        self._check_primals(who, outs, out_tree)
+        for i, x in enumerate(outs):
+            if not isinstance(x, Array):
+                path = trees.path_strings(out_tree)[i]
+                check_array("custom_vjp", f"the primal output{path} of the fwd rule {label_of(self.fwd)}", x)
+        self._check_primals(outs, out_tree)
         residuals, res_tree = trees.flatten(pair[1])
-        for path, x in zip(trees.path_strings(res_tree), residuals):
-            if not is_array(x):
-                raise TypeError(f"{who}: residual{path} must be an array or a number, got {x!r} of type "
+        for i, x in enumerate(residuals):
+            if not isinstance(x, Array) and not is_array(x):
+                path = trees.path_strings(res_tree)[i]
+                raise TypeError(f"{self._who}: residual{path} must be an array or a number, got {x!r} of type "
                                 f"{type(x).__name__}. What is not an array goes into nondiff_argnums, or into a "
                                 "tree_util.Partial.")
         self.out_tree = out_tree
@@ -119,13 +123,17 @@ class Rules:
                         tuple(perturbed))
         return outs, residuals, pull
 
-    def _check_primals(self, who: str, outs, out_tree) -> None:
+    @property
+    def _who(self) -> str:
+        return f"Custom VJP fwd rule {label_of(self.fwd)} for function {self.label}"
+
+    def _check_primals(self, outs, out_tree) -> None:
         if self.out_avals is None:
             return
         got = [aval_of(x) for x in outs]
         if out_tree != self.out_tree or any(a.shape != b.shape or a.dtype != b.dtype
                                             for a, b in zip(got, self.out_avals)):
-            raise TypeError(f"{who} must produce as its first output what the function returns, but the function "
+            raise TypeError(f"{self._who} must produce as its first output what the function returns, but the function "
                             f"returned\n  {described(self.out_tree, self.out_avals)}\nand the rule\n"
                             f"  {described(out_tree, got)}")
 
@@ -173,6 +181,8 @@ class Pullback:
             raise TypeError(f"{self._who} must produce a tuple with one cotangent for each of the {len(names)} "
                             f"arguments ({', '.join(names)}), got {len(got)}. Return None for an argument whose "
                             "cotangent is zero.")
+        if self.rules.plain and all([ct is None or isinstance(ct, Array) for ct in got]):
+            return list(got)
         places = trees.unflatten(in_tree, range(in_tree.num_leaves))
         found: list = [None] * in_tree.num_leaves
         for name, ct, want in zip(names, got, places):
@@ -188,6 +198,9 @@ class Pullback:
                     found[sub] = x
         return found
 
+    def _leaf_name(self, i: int) -> str:
+        return self.rules.arguments.leaf_names(self.rules.in_tree)[i]
+
     def _structure(self, name: str, ct, want) -> TypeError:
         shown = trees.map_(lambda i: self.in_avals[i], want)
         leaves, tree = trees.flatten(shown)
@@ -199,9 +212,11 @@ class Pullback:
         want = tangent_aval(aval)
         if ct is None or not inexact(aval):
             return None
-        name = self.rules.arguments.leaf_names(self.rules.in_tree)[i]
-        got = ct.aval if isinstance(ct, (SymbolicZero, Zero)) else check_array(
-            "custom_vjp", f"the cotangent of {name} from the bwd rule {label_of(self.rules.bwd)}", ct)
+        if isinstance(ct, (SymbolicZero, Zero, Array)):
+            got = ct.aval
+        else:
+            got = check_array("custom_vjp", f"the cotangent of {self._leaf_name(i)} from the bwd rule "
+                                            f"{label_of(self.rules.bwd)}", ct)
         kinds = dtypes.kind(got.dtype), dtypes.kind(want.dtype)
         if got.shape != want.shape or kinds == ("c", "f") or got.dtype == dtypes.float0:
             remedy = ""
@@ -210,7 +225,7 @@ class Pullback:
             elif got.size > want.size:
                 remedy = " A value that was broadcast in the function has the sum of the cotangents of its copies."
             raise ValueError(f"{self._who} must produce cotangents with the shapes of the arguments, but for argument "
-                             f"{name} of type {short(aval)} it gave {short(got)}.{remedy}")
+                             f"{self._leaf_name(i)} of type {short(aval)} it gave {short(got)}.{remedy}")
         if isinstance(ct, (SymbolicZero, Zero)):
             return None
         return ct if got.dtype == want.dtype else convert_element_type(ct, want.dtype)

@@ -52,6 +52,15 @@ def remembered(functions: Sequence[Callable], key: tuple, make: Callable[[], tup
     return found[0]
 
 
+def told_apart(values: Sequence, held: list) -> tuple | None:
+    """What tells functions and values from others that are or read anything else; None where that cannot be told.
+
+    It says so for as long as what is appended to `held` lives.
+    """
+    marks: list = []
+    return tuple(marks) if all([_contents(value, marks, held, _DEPTH) for value in values]) else None
+
+
 def _contents(value, marks: list, held: list, depth: int) -> bool:
     """Append what tells `value` from others; False if what it reads cannot be told."""
     cls = value.__class__
