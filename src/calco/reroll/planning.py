@@ -18,6 +18,7 @@ from calco.reroll.policy import (
     refuses_loop,
     refuses_outline,
     refuses_to_keep,
+    size_of,
     stacked_bytes,
 )
 from calco.reroll.search import Found
@@ -144,7 +145,7 @@ class Plan:
             return f"{self._apart[segment.start]:,} results would be taken out of the loop one by one"
         copied = stacked_bytes(self.table, segment, self.is_row)
         if copied > self.limits.stacked_bytes:
-            return f"a loop would copy {copied / 1e6:.1f} MB into one array"
+            return f"a loop would copy {size_of(copied)} into one array"
         used = self._before.after_loop(self.table, segment)
         return refuses_to_keep(self.table, segment, used, LAST_FEW, self.limits)
 

@@ -121,11 +121,16 @@ def refuses_to_keep(table: Table, segment: Segment, used: dict[int, list[int]], 
             unused += (segment.trips - len(iterations)) * size
             kept += segment.trips * size
     if unused > limits.unused_bytes:
-        return f"a loop would keep {unused / 1e6:.1f} MB that nobody reads"
+        return f"a loop would keep {size_of(unused)} that nobody reads"
     cheap = all([e.primitive.name in CHEAP for e in table.eqns[segment.start:segment.start + segment.period]])
     if cheap and kept > limits.kept_bytes:
-        return f"a loop would keep {kept / 1e6:.1f} MB that is computed again at less cost"
+        return f"a loop would keep {size_of(kept)} that is computed again at less cost"
     return None
+
+
+def size_of(count: int) -> str:
+    """A number of bytes in words."""
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
 def unroll_of(table: Table, segment: Segment) -> int:
