@@ -36,15 +36,17 @@ class Derived(NamedTuple):
 
 
 class Derivation:
-    """What the values that a segment reads are computed from."""
-    __slots__ = ("table", "tokens", "usable", "nodes", "needs", "costs", "latest")
+    """What the values that a segment reads are computed from. They are numbered as they are found."""
+    __slots__ = ("table", "tokens", "usable", "numbers", "nodes", "needs", "costs", "latest", "reach")
 
     def __init__(self, table: Table, tokens: np.ndarray, usable: Callable[[np.ndarray], bool]):
         self.table, self.tokens, self.usable = table, tokens, usable
-        self.nodes: dict[bytes, Derived | None] = {}
-        self.needs: dict[bytes, tuple[bytes, ...]] = {}
-        self.costs: dict[bytes, int] = {}
-        self.latest: dict[bytes, int] = {}
+        self.numbers: dict[bytes, int] = {}  # by the codes of all iterations
+        self.nodes: list[Derived | None] = []
+        self.needs: list[tuple[int, ...]] = []
+        self.costs: list[int] = []
+        self.latest: list[int] = []
+        self.reach: dict[int, set[int]] = {}
 
     def of(self, segment: Segment) -> dict[bytes, Derived]:
         """By their codes, the values that `segment` is to compute again."""
@@ -53,27 +55,38 @@ class Derivation:
             return {}
         for codes in read.values():
             self._add(codes, 0)
-        handed = self._least(set(read))
+        wanted = {self.numbers[key] for key in read}
+        handed = self._least(wanted)
         while True:
-            trials = [self._least(handed | {key}) for key in self.nodes if key not in handed and key not in read]
+            trials = [self._least(handed | {n}) for n in range(len(self.nodes))
+                      if n not in handed and n not in wanted and self._may_save(n, handed)]
             best = min(trials, key=self._cost, default=handed)
             if self._cost(best) >= self._cost(handed):
-                return {key: node for key, node in self.nodes.items() if node is not None and key not in handed}
+                return {key: self.nodes[n] for key, n in self.numbers.items()
+                        if self.nodes[n] is not None and n not in handed}
             handed = best
 
-    def _add(self, codes: np.ndarray, depth: int) -> None:
+    def _add(self, codes: np.ndarray, depth: int) -> int | None:
+        """The number of a value; None for one that is not looked at any more."""
         key = codes.tobytes()
+        known = self.numbers.get(key)
         full = len(self.nodes) >= _NODES
-        if key in self.nodes or (full and depth):
-            return
+        if known is not None or (full and depth):
+            return known
         node = self._derived(codes) if depth < _DEPTH and not full else None
-        self.nodes[key], self.latest[key] = node, int(codes.max())
+        number = self.numbers[key] = len(self.nodes)
+        self.nodes.append(node)
+        self.latest.append(int(codes.max()))
         # An input of the program is there in any case.
-        self.costs[key] = 0 if codes.max() < 0 else self.table.atom(int(codes[0])).aval.nbytes
-        needed = [operand for operand in node.operands if _varies(operand)] if node is not None else []
-        self.needs[key] = tuple([operand.tobytes() for operand in needed])
-        for operand in needed:
-            self._add(operand, depth + 1)
+        self.costs.append(0 if codes.max() < 0 else self.table.atom(int(codes[0])).aval.nbytes)
+        self.needs.append(())
+        if node is not None:
+            needed = [self._add(operand, depth + 1) for operand in node.operands if _varies(operand)]
+            if None in needed:
+                self.nodes[number] = None
+            else:
+                self.needs[number] = tuple(needed)
+        return number
 
     def _derived(self, codes: np.ndarray) -> Derived | None:
         """The cheap operation that gives these values in all iterations."""
@@ -92,25 +105,39 @@ class Derivation:
 
     # --- the choice
 
-    def _cost(self, handed: set[bytes]) -> int:
-        return sum([self.costs[key] for key in handed])
+    def _cost(self, handed: set[int]) -> int:
+        return sum([self.costs[n] for n in handed])
 
-    def _least(self, handed: set[bytes]) -> set[bytes]:
+    def _may_save(self, number: int, handed: set[int]) -> bool:
+        """Whether what is computed from a value could cost more than the value: most trials are not worth making."""
+        return self.costs[number] < sum([self.costs[other] for other in handed if number in self._reach(other)])
+
+    def _reach(self, number: int) -> set[int]:
+        """All that a value is computed from."""
+        found = self.reach.get(number)
+        if found is None:
+            found = self.reach[number] = set()
+            for needed in self.needs[number]:
+                found.add(needed)
+                found |= self._reach(needed)
+        return found
+
+    def _least(self, handed: set[int]) -> set[int]:
         """`handed` without what follows from the rest; what was made last goes first."""
         left = set(handed)
-        for key in sorted(handed, key=lambda k: (-self.latest[k], k)):
-            left.discard(key)
-            if not self._follows(key, left, {}):
-                left.add(key)
+        for number in sorted(handed, key=lambda n: (-self.latest[n], n)):
+            left.discard(number)
+            if not self._follows(number, left, {}):
+                left.add(number)
         return left
 
-    def _follows(self, key: bytes, handed: set[bytes], known: dict[bytes, bool]) -> bool:
-        if key in handed:
+    def _follows(self, number: int, handed: set[int], known: dict[int, bool]) -> bool:
+        if number in handed:
             return True
-        found = known.get(key)
+        found = known.get(number)
         if found is None:
-            found = known[key] = self.nodes.get(key) is not None and all(
-                [self._follows(needed, handed, known) for needed in self.needs[key]])
+            found = known[number] = self.nodes[number] is not None and all(
+                [self._follows(needed, handed, known) for needed in self.needs[number]])
         return found
 
 
