@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calco.avals import ShapedArray, options, trees
-from calco.control.custom_captures import captured_tracers, words_of
+from calco.control.custom_captures import any_tracer, captured_tracers, words_of
 from calco.control.programs import hoist, take
 from calco.control.remembered import told_apart
 from calco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
@@ -311,13 +311,14 @@ class CustomCall:
     lifted : tuple of Trace
         The interpreters whose values those are.
     """
-    __slots__ = ("construct", "label", "function", "parts", "words", "lifted")
+    __slots__ = ("construct", "label", "function", "parts", "words", "lifted", "_free")
     rule_count = 1  # how many of the parts, after the function, are its rules
 
     def __init__(self, construct: str, label: str, function: Callable, parts: list, words: tuple = (),
                  lifted: tuple = ()):
         self.construct, self.label, self.function, self.parts = construct, label, function, parts
         self.words, self.lifted = words, lifted
+        self._free: bool | None = None
 
     def differentiate(self, consts: list, primals: list, tangents: list) -> tuple[list, list]:
         """Outputs and output tangents by the rule; `consts` are the first operands."""
@@ -377,6 +378,12 @@ class CustomCall:
         return (self.construct, flat.__name__, flat.in_tree, options.thread.current, settings, *map(id, rules),
                 *[aval_of(x) for x in args], *marks)
 
+    def is_free(self) -> bool:
+        """Whether the parts held no tracer when this was first asked: before any of them ran for this call."""
+        if self._free is None:
+            self._free = not any_tracer(self.parts)
+        return self._free
+
     def captured(self, owner=None, parts: Sequence | None = None) -> list[tuple[str, Tracer]]:
         """The tracers that the parts hold, if they are not operands already."""
         found = captured_tracers(self.parts if parts is None else parts, owner)
@@ -426,7 +433,8 @@ def perform(call: CustomCall, args: Sequence) -> list:
     if isinstance(trace, BatchTrace):
         return call.enter_batch(trace, args)
     if isinstance(trace, LinearTrace):
-        if any(isinstance(x, Tracer) and x.owner is trace for x in args) or call.captured(trace):
+        if (any([isinstance(x, Tracer) and x.owner is trace for x in args])
+                or not call.is_free() and call.captured(trace)):
             return call.function(*args)  # a linear function of tangents, in somebody's rule: transposed as it stands
         with interpreting(trace.parent):
             return perform(call, args)

@@ -22,14 +22,14 @@ def captured_tracers(roots: Sequence, owner=None, ended: bool = False) -> list[t
     Looked for in closures, defaults, bound arguments and objects, and in containers there. `ended` asks for those
     whose traces have ended.
     """
-    if not _any_tracer(roots):
+    if not any_tracer(roots):
         return []
     if owner is not None:
         return list(_walk([("", x) for x in roots], lambda x: x.owner is owner))
     return list(_walk([("", x) for x in roots], lambda x: x.owner.open is not ended))
 
 
-def _any_tracer(roots: Sequence) -> bool:
+def any_tracer(roots: Sequence) -> bool:
     """Whether `_walk` might find something: the same search without names, which nearly always ends with nothing."""
     pending, seen = [*roots], set()
     while pending and len(seen) < _NODES:
@@ -39,8 +39,11 @@ def _any_tracer(roots: Sequence) -> bool:
             continue
         seen.add(id(x))
         if cls is types.FunctionType and not x.__dict__:
-            if x.__closure__ is not None:
-                pending += [cell.cell_contents for cell in x.__closure__ if _filled(cell)]
+            for cell in x.__closure__ or ():
+                try:
+                    pending.append(cell.cell_contents)
+                except ValueError:  # not filled yet
+                    continue
             if x.__defaults__ is not None:
                 pending += x.__defaults__
         elif issubclass(cls, Tracer):

@@ -64,7 +64,7 @@ class VjpCall(CustomCall):
         held: list = []
         key = self.key(args, held, self.rules.symbolic_zeros)
         known = state.trace.recorded.get(key) if key is not None else None
-        if known is not None and not self.captured(parts=self.parts[1:]):
+        if known is not None and (self.is_free() or not self.captured(parts=self.parts[1:])):
             return known.again(self.function, args)
         name = function_name(self.function)
         staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
