@@ -427,3 +427,15 @@ def test_numpy_scalars_and_types_in_the_signature():
     traced = calco.jit(lambda x, y: x).trace(np.float32(1), {"a": jnp.ones((2, 3), jnp.bfloat16)})
     account = account_of(traced.record, traced=traced)
     assert "y['a']bf16[2,3]12 Bnot used" in Document(page(account)).named("signature")["text"]
+
+
+def test_what_repeats_is_a_table_and_a_note_at_its_line():
+    def repeats(x):
+        for _ in range(100):
+            x = jnp.sin(x) * 0.9 + x
+        return x
+
+    text = page(calco.explain(repeats)(np.ones(3, np.float32)))
+    found = Document(text)
+    assert any("Repeats" in e["text"] for e in found.elements if e.get("role") == "tab")
+    assert "compiled as a loop of 100 rounds" in text and ">300 as 4<" in text

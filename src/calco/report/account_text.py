@@ -230,7 +230,9 @@ def _repeated(text: Styled, account) -> None:
 
 
 def repeated_text(repeated: Rerolled) -> str:
-    """``a loop of 1,000 rounds``, ``23 calls of one function``"""
+    """``a loop of 1,000 rounds``, ``23 calls of one function``, ``4 parts``"""
+    if repeated.kind == "cut":
+        return f"{repeated.trips + 1:,} parts"
     if repeated.kind != "loop":
         return f"{repeated.trips:,} calls of one function"
     at_once = f", {repeated.unroll} at once" if repeated.unroll > 1 else ""

@@ -12,6 +12,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from calco.ir import ClosedJaxpr, subjaxprs
+from calco.report.account_text import repeated_text
 from calco.report.page_html import escape, ranges
 from calco.report.page_places import Places, short_file
 from calco.report.tables import count_text, size_text
@@ -236,6 +237,8 @@ def notes_of(account) -> dict[tuple[str, int], list[Note]]:
         note(callback.place, "once", f"every call: {callback.construct}")
     for decision in account.decisions:
         note(decision.place, "fork", decision_text(decision))
+    for repeated in account.rerolled.rerolled:
+        note(repeated.first, "fork", f"compiled as {repeated_text(repeated)}")
     for text, place in account.shape_reads:
         note(place, "size", text)
     for settled in account.settled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from calco.report.account_text import repeated_text
 from calco.report.page_html import escape, ranges
 from calco.report.page_places import Places
 from calco.report.tables import count_text, size_text, time_text
@@ -43,6 +44,7 @@ class TablePage:
             Tab("every", "Every call", len(account.callbacks), self.callbacks()),
             Tab("decided", "Decided", len(account.decisions) + len(account.settled) + len(account.selected),
                 self.decisions()),
+            Tab("repeats", "Repeats", len(account.rerolled.rerolled) + len(account.rerolled.near), self.repeats()),
             Tab("shapes", "Shapes", len(account.shape_reads), self.shapes()),
             Tab("signature", "Signature", len(account.arguments) + len(account.statics), self.signature()),
             Tab("again", "Traced again", len(account.retraces), self.retraces()),
@@ -110,6 +112,19 @@ class TablePage:
             return none("Python decided nothing: no branch, loop or assertion ran.")
         head = ("construct", "condition", "outcome", "because", "times", "equations", "line")
         return table(head, rows, numeric={"times", "equations"})
+
+    def repeats(self) -> str:
+        done, near = self.account.rerolled
+        rows = []
+        for r in done:
+            times = f"{r.before:,} as {r.after:,}" if r.kind != "cut" else f"{r.before:,}"
+            rows.append(self.row([Cell(r.lines, kind="name"), Cell(repeated_text(r)), Cell(times, r.before, "num"),
+                                  Cell("")], r.first))
+        for n in near:
+            rows.append(self.row([Cell(n.lines, kind="name"), Cell("as it stands"),
+                                  Cell(f"{n.trips:,} \N{MULTIPLICATION SIGN} {n.period:,}", n.trips * n.period, "num"),
+                                  Cell(n.reason)], n.first))
+        return table(("lines", "compiled as", "equations", "because", "line"), rows, numeric={"equations"})
 
     def shapes(self) -> str:
         rows = [self.row([Cell(text, kind="code")], place) for text, place in self.account.shape_reads]
