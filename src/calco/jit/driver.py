@@ -43,9 +43,9 @@ from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import check_arrays, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
-# What `report` adds, for nothing here may import it: methods of jitted functions, by name, as
-# ``(state, args, kwargs) -> result``; and who is told ``(state, traced)`` of each new jitted function (with None) and
-# of each of its traces.
+# What `report` adds, for nothing here may import it (until it is loaded, what loads it stands there): methods of
+# jitted functions, by name, as ``(state, args, kwargs) -> result``; and who is told ``(state, traced)`` of each new
+# jitted function (with None) and of each of its traces.
 extensions: dict[str, Callable] = {}
 watchers: list[Callable] = []
 
