@@ -1,6 +1,9 @@
 """Equal calls of functions with rules of their own in one trace are one program; what may differ is recorded again."""
 from __future__ import annotations
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 
@@ -197,3 +200,16 @@ def test_settings_tell_calls_apart(kind):
 
     wide, narrow, again = programs(under_both, 1.0)
     assert wide is not narrow and narrow is again
+
+
+@both
+def test_functions_of_other_packages_run_in_each_call(kind, tmp_path, monkeypatch):
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "noisy_package.py").write_text("import itertools\ncounter = itertools.count(1)\n"
+                                              "def factor():\n    return next(counter)\n")
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.delitem(sys.modules, "noisy_package", raising=False)
+    factor = importlib.import_module("noisy_package").factor
+    f = with_rule(kind, lambda x: x * factor())
+    assert [float(v) for v in calco.jit(lambda x: [f(x), f(x), f(x)], on_stale="ignore")(1.0)] == [1, 2, 3]

@@ -93,6 +93,8 @@ class Arguments:
 
     def join(self, differentiated: Sequence, fixed: Sequence) -> list:
         """All arguments in order again."""
+        if not self.fixed:
+            return list(differentiated)
         first, second = iter(differentiated), iter(fixed)
         count = len(differentiated) + len(fixed)
         return [next(second) if i in self.fixed else next(first) for i in range(count)]

@@ -27,6 +27,7 @@ _PURE = {abs, all, any, bool, complex, dict, divmod, enumerate, filter, float, f
 _IMPURE_NAMES = {"random", "time", "datetime", "perf_counter", "monotonic", "environ", "uuid", "secrets", "default_rng"}
 _STORES = {"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_SUBSCR", "DELETE_GLOBAL", "DELETE_ATTR", "DELETE_SUBSCR",
            "STORE_SLICE", "IMPORT_NAME", "YIELD_VALUE"}
+_COMPUTING = ("calco", "ml_dtypes", "numpy")  # packages whose functions do nothing but compute
 _CONSTANTS = (int, bool, complex, str, bytes, type(None), type(...))
 
 
@@ -88,7 +89,8 @@ def _contents(value, marks: list, held: list, depth: int) -> bool:
 
 def _function(function: FunctionType, marks: list, held: list, depth: int) -> bool:
     code = function.__code__
-    if is_library_file(code.co_filename) and function.__closure__ is None and not hasattr(function, "stands_for"):
+    if (is_library_file(code.co_filename) and str(function.__module__).partition(".")[0] in _COMPUTING
+            and function.__closure__ is None and not hasattr(function, "stands_for")):
         marks.append(id(function))
         held.append(function)
         return True
