@@ -244,3 +244,24 @@ def test_the_device_is_told():
     device = backend().device
     assert (device.platform, device.id, repr(device)) == ("cpu", 0, "CpuDevice(id=0)")
     assert isinstance(put(np.ones(1), shaped((1,), dtypes.float32)), DeviceArray)
+
+
+@pytest.mark.parametrize("call", ["results = step(weights, x)", "step(weights, x)"], ids=["kept", "dropped"])
+def test_a_process_that_ends_while_a_program_runs_ends_well(call):
+    """XLA's threads must have ended before the process takes itself apart; it crashed in most runs."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2] / "bench")!r})
+import numpy as np, calco, calco.numpy as jnp
+from programs import transformer, transformer_params
+
+step = calco.jit(calco.value_and_grad(transformer(jnp)), reroll="off")
+weights, x = transformer_params(6), np.ones((16, 64), "float32")
+for _ in range(3):
+    {call}
+"""
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "CALCO_CACHE_DIR": "off"}
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""

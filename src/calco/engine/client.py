@@ -1,13 +1,14 @@
 """The XLA client and its devices. Made once, at first use; not usable in a forked child."""
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import NamedTuple
 
 import numpy as np
 
-from calco.engine.shim import xc
+from calco.engine.shim import JaxlibError, xc
 
 
 class Backend(NamedTuple):
@@ -51,6 +52,20 @@ def _make_backend() -> Backend:
             _State.backend = Backend(client, devices, devices[0], xc.SingleDeviceSharding(devices[0]),
                                      xc.DeviceList((devices[0],)))
         return _State.backend
+
+
+def let_go() -> None:
+    """Wait for what is being computed, and drop the client, so that its threads end while the process is whole.
+
+    XLA's threads must not still run when the process takes itself apart: it would crash. What a result that nobody
+    read has failed with is nobody's error.
+    """
+    with _lock:
+        found, _State.backend = _State.backend, None
+    if found is not None:
+        for array in found.client.live_arrays():
+            with contextlib.suppress(JaxlibError):
+                array.block_until_ready()
 
 
 def compile_options(device=None):

@@ -1,12 +1,14 @@
 """`make_jaxpr`, `eval_shape` and the settings: functions beside `jit`."""
 from __future__ import annotations
 
+import atexit
 import functools
 from collections.abc import Callable
 
 from calco.avals import ShapedArray, options, trees
 from calco.control.remembered import clear_remembered
 from calco.engine import clear_scalars, disk_cache
+from calco.engine.client import let_go
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.jit.driver import clear_all
 from calco.jit.eager import eager
@@ -148,6 +150,13 @@ def clear_caches() -> None:
     clear_reference_programs()
     eager.clear()
     clear_scalars()
+
+
+@atexit.register
+def _leave() -> None:
+    """Compiled programs hold the client: it ends when the last one has gone."""
+    let_go()
+    clear_caches()
 
 
 def disable_jit(disable: bool = True):
