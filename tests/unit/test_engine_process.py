@@ -262,6 +262,7 @@ for _ in range(3):
 """
     environment = {**os.environ, "PYTHONPATH": SOURCE, "CALCO_CACHE_DIR": "off"}
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                              env=environment)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
