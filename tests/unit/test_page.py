@@ -232,7 +232,7 @@ def test_an_account_without_observation():
 
 def test_an_account_without_source():
     names = {}
-    exec("def f(x):\n    return -x", names)
+    exec(compile("def f(x):\n    return -x", "<nowhere>", "exec"), names)
     traced = calco.jit(names["f"]).trace(1.0)
     found = Document(page(account_of(traced.record, traced=traced)))
     assert "There is no source" in found.named("lines")["text"]

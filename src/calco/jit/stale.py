@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import types
 import weakref
@@ -18,7 +19,7 @@ from calco.core.errors import CalcoError
 from calco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from calco.jit.guards import Walk, live_parts
 from calco.jit.records import StaleCapture, TraceRecord
-from calco.tracing.source import warn_at_user_line
+from calco.tracing.source import user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 
@@ -50,6 +51,11 @@ def build_guards(function, record: TraceRecord, statics) -> Guards | None:
     """The guards of a trace; None if it took nothing from outside."""
     captured = {id(c.source): c for c in record.captures}
     codes = codes_of(record.jaxpr.eqns)
+    caller = user_frame().f_code
+    if caller is not getattr(inspect.unwrap(function) if hasattr(function, "__wrapped__") else function, "__code__", None):
+        # The line of the call is that of equations which no code of the function's made, as those of another jitted
+        # function; what else stands there, before or after the call, is nothing that the function does.
+        codes = [code for code in codes if code is not caller]
     walk = Walk(function, statics, codes, captured, live_parts([c.function for c in host_calls(record.jaxpr)], codes))
     guards = Guards(walk, record.captures)
     return guards if guards.nodes or walk.opaque or walk.unguarded or guards.unreached else None
