@@ -99,9 +99,12 @@ def flatten_carry(construct: str, argument: str, tree) -> tuple[list, object, li
     """The leaves of an initial carry, its structure and its types."""
     leaves, treedef = trees.flatten(tree)
     avals = []
-    for path, x in zip(trees.path_strings(treedef), leaves):
+    for i, x in enumerate(leaves):
+        if isinstance(x, Array):
+            avals.append(x.aval)
+            continue
         try:
-            avals.append(x.aval if isinstance(x, Array) else check_array(construct, f"{argument}{path}", x))
+            avals.append(check_array(construct, f"{argument}{trees.path_strings(treedef)[i]}", x))
         except TypeError as error:
             raise TypeError(f"{error}; a carry is made of arrays and numbers: pass anything else through a "
                             "closure") from None

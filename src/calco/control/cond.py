@@ -200,8 +200,9 @@ def _as_atom(x):
 def run_branches(construct: str, index, functions: dict[str, Callable], operands):
     """Bind a conditional of `functions`, by their parameters' names in the order of their numbers."""
     leaves, in_tree = trees.flatten(operands)
-    avals = [check_array(construct, f"operand {path}", x)
-             for path, x in zip(trees.path_strings(in_tree), leaves)]
+    avals = [x.aval if isinstance(x, Array) else check_array(construct, f"operand {trees.path_strings(in_tree)[i]}", x)
+             for i, x in enumerate(leaves)]
+
     def make():
         taken = int(index.val) if index.__class__ is Literal else None
         branches = trace_branches(construct, functions, in_tree, avals, taken)

@@ -230,8 +230,8 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     """
     check_function("lax.scan", "f", f)
     rows, x_tree = trees.flatten(xs)
-    rows = [x if isinstance(x, (Array, np.ndarray)) else _row_array(path, x)
-            for path, x in zip(trees.path_strings(x_tree), rows)]
+    rows = [x if isinstance(x, (Array, np.ndarray)) else _row_array(trees.path_strings(x_tree)[i], x)
+            for i, x in enumerate(rows)]
     length = scan_length(x_tree, rows, length)
     how = Loop(length, _flag("reverse", reverse), _steps_at_once("lax.scan", unroll, length))
     if _without_compiling():
@@ -321,16 +321,16 @@ def _whole(construct: str, name: str, value) -> int:
 
 def scan_length(x_tree, rows: list, length) -> int:
     paths = trees.path_strings(x_tree)
-    for path, x in zip(paths, rows):
+    for i, x in enumerate(rows):
         if not aval_of(x).shape:
-            raise ValueError(f"lax.scan: xs{path} has shape (); what is scanned needs a leading axis. Pass what is the "
-                             "same in every step through a closure, or as part of the carry.")
+            raise ValueError(f"lax.scan: xs{paths[i]} has shape (); what is scanned needs a leading axis. Pass what is "
+                             "the same in every step through a closure, or as part of the carry.")
     lengths = [aval_of(x).shape[0] for x in rows]
     if length is not None:
         length = _whole("lax.scan", "length", length)
         if length < 0:
             raise ValueError(f"lax.scan: length must not be negative, got {length}")
-        wrong = [f"xs{path} has {n} rows" for path, n in zip(paths, lengths) if n != length]
+        wrong = [f"xs{paths[i]} has {n} rows" for i, n in enumerate(lengths) if n != length]
         if wrong:
             raise ValueError(f"lax.scan: length={length}, but {', '.join(wrong)}")
         return length

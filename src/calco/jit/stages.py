@@ -324,10 +324,17 @@ class Compiled:
         """Whether the program's parameters are the arguments, and all results arrays of ours."""
         return not self.consts and self.all_kept and self.wrap is DeviceArray
 
+    @property
+    def _short(self) -> bool:
+        """Whether a call that failed may be run again by `run`, to tell why."""
+        return self._plain and not self.executable.callbacks
+
     def short_way(self):
         """`run` for arguments that are all arrays of ours, with nothing to decide."""
-        if not self._plain or not self.single:
+        if not self._short:
             return self.run
+        if not self.single:
+            return self._short_way_of_many()
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
         new = object.__new__
         two = len(self.in_avals) == 2
@@ -348,9 +355,29 @@ class Compiled:
 
         return short
 
+    def _short_way_of_many(self):
+        """`short_way` for a program with a tree of results."""
+        execute, handlers, outs, record, run = self.execute, self.handlers, self.out_avals, self.record, self.run
+        new, unflatten = object.__new__, self.unflatten
+
+        def short(args):
+            try:
+                buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
+            except JaxlibError:
+                return run(args)  # it says which argument was deleted
+            record.calls += 1
+            results = []
+            for buffer, aval in zip(buffers, outs):
+                result = new(DeviceArray)
+                result.buffer, result.aval = buffer, aval
+                results.append(result)
+            return unflatten(results)
+
+        return short
+
     def short_way_with_number(self):
         """`run` for an array of ours and a Python number, in this order."""
-        if not self._plain or not self.single:
+        if not self._short or not self.single:
             return self.run
         execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
         new, aval = object.__new__, self.in_avals[1]
