@@ -52,7 +52,8 @@ def build_guards(function, record: TraceRecord, statics) -> Guards | None:
     captured = {id(c.source): c for c in record.captures}
     codes = codes_of(record.jaxpr.eqns)
     caller = user_frame().f_code
-    if caller is not getattr(inspect.unwrap(function), "__code__", None):
+    own = inspect.unwrap(function) if isinstance(function, types.FunctionType) else function
+    if not isinstance(own, types.FunctionType) or caller is not own.__code__:
         # The line of the call is that of equations which no code of the function's made, as those of another jitted
         # function; what else stands there, before or after the call, is nothing that the function does.
         codes = [code for code in codes if code is not caller]
