@@ -266,3 +266,21 @@ for _ in range(3):
                               env=environment)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_ends_with_the_status_that_it_says():
+    """It has none of XLA's threads, and must not wait for them, nor take the client apart."""
+    code = """
+import os, sys, calco, calco.numpy as jnp
+y = calco.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((64, 64)))
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60,
+                              env=environment)
+        assert (done.stdout.strip(), done.returncode) == ("3", 0), done.stderr

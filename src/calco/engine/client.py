@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from typing import NamedTuple
@@ -54,18 +55,22 @@ def _make_backend() -> Backend:
         return _State.backend
 
 
-def let_go() -> None:
+def let_go() -> bool:
     """Wait for what is being computed, and drop the client, so that its threads end while the process is whole.
 
     XLA's threads must not still run when the process takes itself apart: it would crash. What a result that nobody
-    read has failed with is nobody's error.
+    read has failed with is nobody's error. In a forked child, which has none of the threads, nothing is let go of, and
+    the answer is False.
     """
+    if _State.forked:
+        return False
     with _lock:
         found, _State.backend = _State.backend, None
     if found is not None:
         for array in found.client.live_arrays():
             with contextlib.suppress(JaxlibError):
                 array.block_until_ready()
+    return True
 
 
 def compile_options(device=None):
@@ -80,7 +85,10 @@ def compile_options(device=None):
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()  # another thread may have held it when the process forked
-    _State.forked = _State.forked or _State.backend is not None
+    if _State.backend is not None:
+        _State.forked = True
+        # One reference more than there is: the client's end would wait for threads that are not in the child.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_State.backend.client))
     _State.backend = None
 
 

@@ -155,8 +155,8 @@ def clear_caches() -> None:
 @atexit.register
 def _leave() -> None:
     """Compiled programs hold the client: it ends when the last one has gone."""
-    let_go()
-    clear_caches()
+    if let_go():
+        clear_caches()
 
 
 def disable_jit(disable: bool = True):
