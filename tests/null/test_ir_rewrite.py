@@ -1,4 +1,7 @@
 """The passes: what they give, and that what they are given stays as it was."""
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from calco.ir import (
     evaluate_reference,
     inline_calls,
     inputs_to_constants,
+    key_of,
     map_subjaxprs,
     split,
     substitute,
@@ -276,3 +280,16 @@ def test_evaluate_reference_gives_declared_types_and_refuses_other_shapes():
     assert [x.dtype for x in outs] == [np.float32] * 2 and outs[0].tolist() == [2, 3, 4]
     with pytest.raises(ValueError, match=r"argument 3: shape \(2,\), expected \(3,\) of f32\[3\]"):
         evaluate_reference(closed.jaxpr, closed.consts, ONES, ONES[:2])
+
+
+def test_a_key_of_programs_keeps_none_alive_and_stands_for_no_other():
+    """By the number of an object, a program made where one has gone would be taken for it."""
+    kept, gone = double(3), double(3)
+    params = {"branches": (kept, gone), "n": 3}
+    key, alive = key_of(params), weakref.ref(gone)
+    assert key == key_of({"branches": (kept, gone), "n": 3}) and hash(key) == hash(key_of(params))
+    assert key != key_of({"branches": (gone, kept), "n": 3}) and key != key_of({**params, "n": 4})
+    del params, gone
+    gc.collect()
+    assert alive() is None
+    assert all(key != key_of({"branches": (kept, double(3)), "n": 3}) for _ in range(50))

@@ -3,7 +3,7 @@ from calco.ir.checker import JaxprTypeError, check_jaxpr
 from calco.ir.evaluate import evaluate, evaluate_reference
 from calco.ir.parser import JaxprSyntaxError, parse_jaxpr
 from calco.ir.printer import lone_equation_text, to_text
-from calco.ir.program import Atom, ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, subjaxprs
+from calco.ir.program import Atom, ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, key_of, subjaxprs
 from calco.ir.rewrite import (
     constants_to_inputs,
     dce,
@@ -17,8 +17,8 @@ from calco.ir.summary import Count, Summary, summarize
 
 __all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
            "Literal", "Summary", "Var", "check_jaxpr", "constants_to_inputs", "dce", "evaluate", "evaluate_reference",
-           "inline_calls", "inputs_to_constants", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs", "substitute",
-           "summarize"]
+           "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs",
+           "substitute", "summarize"]
 
 # Printing and counting stand above the program's types, which must not know them.
 for _kind in (Jaxpr, ClosedJaxpr):

@@ -1,6 +1,7 @@
 """The typed program: variables, literals, equations, jaxprs. Plain values; passes make new ones."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -116,6 +117,12 @@ class ClosedJaxpr:
     eqns = property(lambda self: self.jaxpr.eqns)
     effects = property(lambda self: self.jaxpr.effects)
     literals = property(lambda self: self.consts)
+
+
+def key_of(params: dict) -> tuple:
+    """A key for parameters that hold programs: these by weak references, so that a memory does not keep them alive."""
+    return tuple([(name, *map(weakref.ref, programs)) if (programs := subjaxprs({name: value})) else (name, value)
+                  for name, value in params.items()])
 
 
 def subjaxprs(params: dict) -> list[ClosedJaxpr]:

@@ -90,11 +90,15 @@ def dce(program: Program, used_outputs: Sequence[bool] | None = None, *,
     return _like(Jaxpr(constvars, invars, kept, outvars, debug), consts), used_inputs
 
 
+def reduced(primitive, used: Sequence[bool], params: dict) -> tuple[Sequence[bool], dict, Sequence[bool]]:
+    """What `Primitive.dce` leaves of an operation: which operands, its parameters, and which results."""
+    operands, params, *results = primitive.dce(used, **params)
+    return operands, params, results[0] if results else used
+
+
 def _without_unused(eqn: Eqn, needed: set[int]) -> Eqn:
     """An equation with sub-programs, without what only unneeded results depend on."""
-    used = [id(v) in needed for v in eqn.outvars]
-    operands, params, *results = eqn.primitive.dce(used, **eqn.params)
-    used = results[0] if results else used
+    operands, params, used = reduced(eqn.primitive, [id(v) in needed for v in eqn.outvars], eqn.params)
     if all(used) and all(operands) and all(map(operator.is_, params.values(), eqn.params.values())):
         return eqn
     return eqn.replace(invars=[v for v, keep in zip(eqn.invars, operands, strict=True) if keep],

@@ -11,7 +11,7 @@ from calco.core import Trace, Tracer, errors, set_eager_trace, state
 from calco.core.references import Cell
 from calco.engine import DeviceArray, Executable, executable_for, put
 from calco.engine.shim import JaxlibError
-from calco.ir import Eqn, Jaxpr, Literal, Var, subjaxprs
+from calco.ir import Eqn, Jaxpr, Literal, Var, key_of, subjaxprs
 from calco.jit.lowering import LoweredModule, lower_module
 from calco.jit.special_values import Finder
 from calco.ops.references import REFERENCE_PRIMITIVES, on_cells
@@ -177,8 +177,7 @@ class EagerTrace(Trace):
         """Operations that hold programs: a program that was run before, or one whose text was."""
         memo = self._by_program.setdefault(programs[0], {})
         # The memo goes with the program: nothing in it may keep that alive.
-        key = (primitive, *map(weakref.ref, programs), *[x.aval for x in arrays],
-               *[item for item in params.items() if not subjaxprs(dict([item]))])
+        key = (primitive, key_of(params), *[x.aval for x in arrays])
         executable = memo.get(key)
         if executable is None:
             avals = [x.aval for x in arrays]

@@ -9,8 +9,8 @@ from calco.avals import ShapedArray, dtypes, tangent_aval
 from calco.core import Tracer, Zero, errors, state
 from calco.core.sites import BACKWARD
 from calco.engine import DeviceArray
-from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
-from calco.ir.rewrite import silenced
+from calco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
+from calco.ir.rewrite import reduced, silenced
 from calco.ops.references import addupdate_p, here, swap_p
 from calco.ops.structure import aval_of, instantiate
 from calco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
@@ -68,23 +68,24 @@ class LinearTrace(StagingTrace):
         A rule of the user's may call a jitted function on values and tangents alike.
         """
         linear = tuple([x.__class__ is StagedTracer and x.owner is self for x in args])
-        count = len(primitive.type_of(tuple([aval_of(x) for x in args]), params))
-        known = _known_results(primitive, linear, params, count)
-        silent = silenced(params)
-        if True not in known or primitive.effects is not None and primitive.effects(**silent):
+        known = _known_results(primitive, linear, args, params)
+        if True not in known:
             return super().process(primitive, args, params)
-        operands, reduced, results = _reduced(primitive, known, params)
+        silent = silenced(params)
+        if primitive.effects is not None and primitive.effects(**silent):
+            return super().process(primitive, args, params)
+        operands, less, results = reduced(primitive, known, params)
         before = state.trace
         state.trace = self.parent
         try:
-            values = self.parent.process(primitive, [x for x, on in zip(args, operands) if on], reduced)
+            values = self.parent.process(primitive, [x for x, on in zip(args, operands) if on], less)
         finally:
             state.trace = before
         found = {i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if known[i]}
         rest = [not on for on in known]
         if True in rest:
-            operands, reduced, results = _reduced(primitive, rest, silent)
-            values = super().process(primitive, [x for x, on in zip(args, operands) if on], reduced)
+            operands, less, results = reduced(primitive, rest, silent)
+            values = super().process(primitive, [x for x, on in zip(args, operands) if on], less)
             found.update({i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if rest[i]})
         return [found[i] for i in range(len(known))]
 
@@ -146,25 +147,18 @@ class LinearTrace(StagingTrace):
 _known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _known_results(primitive, linear: tuple[bool, ...], params: dict, count: int) -> tuple[bool, ...]:
+def _known_results(primitive, linear: tuple[bool, ...], args, params: dict) -> tuple[bool, ...]:
     """Which results of an operation that holds programs depend on none of the linear operands; remembered."""
-    programs = subjaxprs(params)
-    memo = _known.setdefault(programs[0], {})
-    key = (primitive, linear, *[id(p) for p in programs[1:]],
-           *[(k, v) for k, v in params.items() if not subjaxprs({k: v})])
+    memo = _known.setdefault(subjaxprs(params)[0], {})
+    key = (primitive, linear, key_of(params))
     if key not in memo:
+        count = len(primitive.type_of(tuple([aval_of(x) for x in args]), params))
         found = []
         for i in range(count):
-            operands, _, _ = _reduced(primitive, [j == i for j in range(count)], params)
+            operands, _, _ = reduced(primitive, [j == i for j in range(count)], params)
             found.append(not any(on and flag for on, flag in zip(operands, linear)))
         memo[key] = tuple(found)
     return memo[key]
-
-
-def _reduced(primitive, used: Sequence[bool], params: dict) -> tuple[list, dict, list]:
-    """`Primitive.dce`: the operands, parameters and results that are left."""
-    operands, reduced, *results = primitive.dce(used, **params)
-    return operands, reduced, results[0] if results else list(used)
 
 
 class Linearized(NamedTuple):
