@@ -13,9 +13,7 @@ from calco.avals import dtypes
 from calco.custom_derivatives import SymbolicZero, zero_from_primal
 from calco.errors import CapturedTracerError
 from calco.ir import check_jaxpr
-
-X, Y = np.float32(0.7), np.float32(1.3)
-XS, YS = np.array([0.7, -1.0, 2.0], np.float32), np.array([1.3, 0.5, -0.2], np.float32)
+from tests.unit.custom_rules import FORMS, XS, YS, X, Y, derivative, second
 
 
 @custom_jvp
@@ -28,22 +26,6 @@ def waved_jvp(primals, tangents):
     """Three times the derivative in x, so that it is seen whether the rule is used."""
     (x, y), (dx, dy) = primals, tangents
     return waved(x, y), 3 * dx * jnp.cos(x) * y + dy * jnp.sin(x)
-
-
-def derivative(x, y):
-    return 3 * np.cos(x) * y
-
-
-def second(x, y):
-    """Of the rule's result in x: cos is differentiated as it is."""
-    return -3 * np.sin(x) * y
-
-
-FORMS = {"plain": lambda f: f, "jit": jit, "jit of jit": lambda f: jit(jit(f)),
-         "a branch": lambda f: lambda x, y: lax.cond(y > -9, f, lambda x, y: x, x, y),
-         "a scan": lambda f: lambda x, y: lax.scan(lambda c, _: (f(c, y), None), x, None, length=1)[0],
-         "a static loop": lambda f: lambda x, y: lax.fori_loop(0, 1, lambda i, c: f(c, y), x),
-         "remat": calco.checkpoint}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -18,9 +18,7 @@ from calco.custom_derivatives import (
 )
 from calco.errors import CapturedTracerError, UnexpectedTracerError
 from calco.ir import check_jaxpr
-
-X, Y = np.float32(0.7), np.float32(1.3)
-XS, YS = np.array([0.7, -1.0, 2.0], np.float32), np.array([1.3, 0.5, -0.2], np.float32)
+from tests.unit.custom_rules import FORMS, XS, YS, X, Y, derivative, second
 
 
 @custom_vjp
@@ -39,21 +37,6 @@ def waved_bwd(residuals, ct):
 
 
 waved.defvjp(waved_fwd, waved_bwd)
-
-
-def derivative(x, y):
-    return 3 * np.cos(x) * y
-
-
-def second(x, y):
-    return -3 * np.sin(x) * y
-
-
-FORMS = {"plain": lambda f: f, "jit": jit, "jit of jit": lambda f: jit(jit(f)),
-         "a branch": lambda f: lambda x, y: lax.cond(y > -9, f, lambda x, y: x, x, y),
-         "a scan": lambda f: lambda x, y: lax.scan(lambda c, _: (f(c, y), None), x, None, length=1)[0],
-         "a static loop": lambda f: lambda x, y: lax.fori_loop(0, 1, lambda i, c: f(c, y), x),
-         "remat": calco.checkpoint}
 
 
 @pytest.mark.parametrize("form", FORMS)

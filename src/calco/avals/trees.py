@@ -224,6 +224,17 @@ def hashable(x) -> bool:
     return isinstance(x, Hashable)
 
 
+class _Word(str):
+    """What stands for a leaf in a tree that is shown: it prints without quotes."""
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def in_words(treedef: PyTreeDef, words: Iterable[str]) -> str:
+    """The tree as Python would write it, with a word for each leaf: ``{'a': f32[3], 'b': (i32[], None)}``."""
+    return repr(treedef.unflatten(map(_Word, words)))
+
+
 def differences(first: PyTreeDef, second: PyTreeDef, words: Sequence[str], other_words: Sequence[str]
                 ) -> list[tuple[str, str, str]]:
     """Where two structures differ: the path, and what each has there.

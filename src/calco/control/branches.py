@@ -12,7 +12,7 @@ from calco.tracing import Staged, enclosing, place_of, replay, stage, user_frame
 from calco.tracing.branching import BranchPlace, endless, inside, outermost
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import check_arrays, function_name, parameters_of
+from calco.transforms.arguments import check_arrays, code_of, function_name, label_of, parameters_of
 
 
 class Branch:
@@ -62,22 +62,6 @@ class Branch:
         return self.staged.jaxpr.out_avals
 
 
-def label_of(function) -> str:
-    """The function's name and where it is defined."""
-    code = _code_of(function)
-    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
-    return f"{function_name(function)}{place}"
-
-
-def _code_of(function):
-    """The code of a function, partial, method or callable object; None for what is not written in Python."""
-    while not hasattr(function, "__code__") and hasattr(function, "func"):
-        function = function.func
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
-
-
 def trace_branches(construct: str, functions: dict[str, Callable], in_tree, avals: Sequence[ShapedArray],
                    taken: int | None) -> list[Branch]:
     """Each function traced on operands of these types.
@@ -98,7 +82,7 @@ def trace_branches(construct: str, functions: dict[str, Callable], in_tree, aval
     try:
         branches = []
         for number, (role, function) in enumerate(functions.items()):
-            place = BranchPlace(construct, role, label_of(function), _code_of(function) or function,
+            place = BranchPlace(construct, role, label_of(function), code_of(function) or function,
                                 None if taken is None else taken == number)
             branches.append(Branch(place, function, in_tree, avals))
         return branches
@@ -162,14 +146,8 @@ def _structure_text(construct: str, first: Branch, other: Branch) -> str:
                       f"  {other.label} returned {_shape_of_tree(other)}", "They differ at", *lines])
 
 
-def _shape_of_tree(branch: Branch):
-    return trees.unflatten(branch.out_tree, [_Shown(a.short) for a in branch.out_avals])
-
-
-class _Shown(str):
-    """A type that prints without quotes inside a tree."""
-    __slots__ = ()
-    __repr__ = str.__str__
+def _shape_of_tree(branch: Branch) -> str:
+    return trees.in_words(branch.out_tree, [a.short for a in branch.out_avals])
 
 
 def join_avals(avals: Sequence[ShapedArray]) -> ShapedArray | None:

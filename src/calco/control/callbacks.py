@@ -11,8 +11,8 @@ from calco.core import Primitive, Zero
 from calco.core.effects import DEBUG, IO, ORDERED_DEBUG, ORDERED_IO, needs_token
 from calco.hlo import TOKEN
 from calco.ops.reductions import reduce_or
-from calco.ops.structure import aval_of, broadcast_in_dim, expand_dims, move_dim
-from calco.tracing import python_literal, user_frame
+from calco.ops.structure import as_atom, aval_of, broadcast_in_dim, expand_dims, move_dim
+from calco.tracing import user_frame
 from calco.transforms.arguments import check_callable, is_array
 
 # --- what all callbacks share -----------------------------------------------------------------------
@@ -118,7 +118,7 @@ def sort_leaves(construct: str, leaves: Sequence, in_tree, static: bool) -> tupl
     operands, kept = [], []
     for i, x in enumerate(leaves):
         if is_array(x) and getattr(x, "dtype", None) != dtypes.float0:
-            operands.append(python_literal(x) if x.__class__ in (bool, int, float, complex) else x)
+            operands.append(as_atom(x))
         elif static:
             kept.append((i, x))
         else:

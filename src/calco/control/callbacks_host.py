@@ -155,15 +155,9 @@ def _alike(one, other) -> bool:
     return all(map(_alike, one.children(), other.children()))
 
 
-class _Shown(str):
-    """A type that prints without quotes inside a tree."""
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
 def _outline(leaves, tree) -> str:
     """The tree with the types of its leaves."""
-    return repr(trees.unflatten(tree, [_Shown(_short_type(x)) for x in leaves]))
+    return trees.in_words(tree, map(_short_type, leaves))
 
 
 def _short_type(x) -> str:

@@ -8,21 +8,16 @@ from calco.avals import ShapedArray, trees
 from calco.control.branches import join_avals
 from calco.core import Array
 from calco.ir import DebugInfo, Literal
-from calco.ops.structure import convert_element_type
-from calco.tracing import Staged, enclosing, place_of, python_literal, replay, scalar, stage, user_frame
+from calco.ops.structure import as_atom, convert_element_type
+from calco.tracing import Staged, enclosing, place_of, replay, scalar, stage, user_frame
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name
+from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name, label_of
 
 
 def label(function: Callable) -> str:
-    """The function's name and where it is defined."""
-    inner = getattr(function, "stands_for", (function,))[0]
-    while hasattr(inner, "func"):
-        inner = inner.func  # functools.partial
-    code = getattr(getattr(inner, "__wrapped__", inner), "__code__", None)
-    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code else ""
-    return f"{function_name(inner)}{place}"
+    """The name and the place of the user's function that this one is, or stands for."""
+    return label_of(getattr(function, "stands_for", (function,))[0])
 
 
 def loop_place(construct: str) -> str:
@@ -90,11 +85,6 @@ class Body:
         return self.staged.jaxpr.out_avals
 
 
-def as_atom(x):
-    """A Python number as a literal, so that it keeps its weak type."""
-    return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
-
-
 def flatten_carry(construct: str, argument: str, tree) -> tuple[list, object, list[ShapedArray]]:
     """The leaves of an initial carry, its structure and its types."""
     leaves, treedef = trees.flatten(tree)
@@ -148,9 +138,10 @@ def check_structure(construct: str, what: str, function: Callable, given, return
     part = _part(function)
     if part is not None:
         given, returned = given.child(part), returned.child(part)
+    before, after = [trees.in_words(tree, "*" * tree.num_leaves) for tree in (given, returned)]
     raise TypeError(f"{construct}: {what} must have the structure of the carry that went in, but "
-                    f"{difference(given, returned)}.\n  {label(function)} returned {shown_tree(returned)}\n"
-                    f"  the carry that went in is {shown_tree(given)}")
+                    f"{difference(given, returned)}.\n  {label(function)} returned {after}\n"
+                    f"  the carry that went in is {before}")
 
 
 def _part(function: Callable) -> int | None:
@@ -186,16 +177,6 @@ def _kind(tree) -> str:
     name = tree.type.__name__
     article = "an" if name[0] in "aeiou" else "a"
     return f"{article} {name}" + (f" of {tree.num_children}" if tree.type in (tuple, list) else "")
-
-
-class _Leaf:
-    """A leaf in a tree that is shown."""
-    __slots__ = ()
-    __repr__ = lambda self: "*"  # noqa: E731
-
-
-def shown_tree(tree) -> str:
-    return repr(trees.unflatten(tree, [_Leaf()] * tree.num_leaves))
 
 
 def check_types(construct: str, function: Callable, paths: Sequence[str], given, returned) -> list[ShapedArray]:

@@ -12,8 +12,8 @@ from calco.core.effects import CHECK
 from calco.ir import Literal
 from calco.ops.conversion import stop_gradient
 from calco.ops.selection import select_n
-from calco.ops.structure import aval_of, convert_element_type, literal_like, with_batch_dim
-from calco.tracing import place_of, python_literal, user_frame
+from calco.ops.structure import as_atom, aval_of, convert_element_type, literal_like, with_batch_dim
+from calco.tracing import place_of, user_frame
 from calco.transforms.arguments import is_array
 
 # --- error values ---------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _try_format(name: str, fact: UserCheck) -> None:
 
 def _strong(x):
     """A value of the type that its group has: numbers of Python are not weak there."""
-    x = python_literal(x) if x.__class__ in (bool, int, float, complex) else x
+    x = as_atom(x)
     return convert_element_type(x, aval_of(x).dtype)
 
 

@@ -10,7 +10,6 @@ from calco.control.custom_calls import (
     StagedFunction,
     as_array,
     check_operands,
-    label_of,
     lower_call,
     run_reference,
     with_more_inputs,
@@ -23,7 +22,7 @@ from calco.ir import ClosedJaxpr
 from calco.ops.families import add_any_p
 from calco.ops.structure import aval_of, instantiate, with_batch_dim
 from calco.tracing import replay
-from calco.transforms.arguments import check_array, check_callable, function_name
+from calco.transforms.arguments import check_array, check_callable, function_name, label_of
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_program
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-from calco.avals import dtypes, options, tangent_aval, trees
+from calco.avals import dtypes, tangent_aval, trees
 from calco.control.branch_programs import (
     any_of,
     known_branch,
@@ -14,11 +14,11 @@ from calco.control.branch_programs import (
     with_common_operands,
 )
 from calco.control.branches import close_branches, joined_types, trace_branches
-from calco.control.programs import passed_on, take
+from calco.control.programs import passed_on, take, without_compiling
 from calco.control.references import pure_branches, spread
 from calco.control.remembered import remembered
 from calco.control.select_branches import check_effects, select_branches_p
-from calco.core import Array, Linear, Primitive, Zero, state
+from calco.core import Array, Linear, Primitive, Zero
 from calco.core.effects import needs_token
 from calco.core.sites import BACKWARD
 from calco.hlo import TOKEN, Value
@@ -26,8 +26,8 @@ from calco.ir import ClosedJaxpr, Literal
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.comparison import ne
 from calco.ops.selection import clamp
-from calco.ops.structure import convert_element_type, literal_like, move_dim
-from calco.tracing import SelectedBranch, enclosing, python_literal
+from calco.ops.structure import as_atom, convert_element_type, literal_like, move_dim
+from calco.tracing import SelectedBranch, enclosing
 from calco.tracing.replay import keep_selected
 from calco.tracing.source import warn_at_user_line
 from calco.transforms.arguments import check_array
@@ -192,11 +192,6 @@ def _scalar_type(construct: str, name: str, x):
     return aval
 
 
-def _as_atom(x):
-    """A Python number as a literal, so that it keeps its weak type."""
-    return python_literal(x) if x.__class__ in (bool, int, float, complex) else x
-
-
 def run_branches(construct: str, index, functions: dict[str, Callable], operands):
     """Bind a conditional of `functions`, by their parameters' names in the order of their numbers."""
     leaves, in_tree = trees.flatten(operands)
@@ -209,7 +204,7 @@ def run_branches(construct: str, index, functions: dict[str, Callable], operands
         return *close_branches(branches, joined_types(construct, branches)), branches[0].out_tree
 
     programs, captured, out_tree = remembered(list(functions.values()), (construct, *functions, in_tree, *avals), make)
-    outs = bind_cond(index, programs, [*captured, *map(_as_atom, leaves)])
+    outs = bind_cond(index, programs, [*captured, *map(as_atom, leaves)])
     return trees.unflatten(out_tree, outs)
 
 
@@ -221,10 +216,6 @@ def _operands(construct: str, operands: tuple, operand) -> tuple:
         raise TypeError(f"{construct}: if the 'operand' keyword is passed then no positional operands can be passed, "
                         f"got operand={operand!r} and positional operands {operands!r}")
     return (operand,)
-
-
-def _without_compiling() -> bool:
-    return options.thread.current.disable_jit and state.trace.eager
 
 
 _NOT_GIVEN = object()
@@ -271,7 +262,7 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_
     if dtypes.kind(aval.dtype) in "cV":
         raise TypeError("lax.cond: pred must be a bool or a real number, got "
                         f"{'float0' if aval.dtype == dtypes.float0 else aval.dtype.name}")
-    if _without_compiling():
+    if without_compiling():
         return (true_fun if pred else false_fun)(*operands)
     if not isinstance(pred, Array):
         pred = bool(pred)
@@ -322,7 +313,7 @@ def switch(index, branches: Sequence[Callable], *operands, operand=_NOT_GIVEN):
         index = min(max(number, 0), len(branches) - 1)
     if len(branches) == 1:
         return branches[0](*operands)
-    if _without_compiling():
+    if without_compiling():
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     if not isinstance(index, Array):
         index = literal_like(index, dtypes.int32)

@@ -13,7 +13,6 @@ from calco.control.custom_calls import (
     as_array,
     check_operands,
     joined,
-    label_of,
     lower_call,
     named,
     perform,
@@ -28,7 +27,7 @@ from calco.control.programs import take
 from calco.core import Primitive, Zero, interpreting
 from calco.ops.structure import aval_of, instantiate, with_batch_dim
 from calco.tracing import replay
-from calco.transforms.arguments import check_array, check_callable, function_name
+from calco.transforms.arguments import check_array, check_callable, function_name, label_of
 from calco.transforms.batching import batched_program, without_dim
 from calco.transforms.forward import jvp_flat, jvp_program
 

@@ -19,25 +19,12 @@ from calco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
 from calco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
-from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name, parameters_of
+from calco.transforms.arguments import argument_names, check_array, check_arrays, function_name, label_of, parameters_of
 from calco.transforms.batching import BatchTrace, vmap_flat
 from calco.transforms.forward import JVPTrace, JVPTracer
 from calco.transforms.reverse import LinearTrace, transposed_program
 
 _SHOWN = 3
-
-
-
-def label_of(function) -> str:
-    """The function's name and where it is defined: ``f at model.py:12``."""
-    inner = function
-    while not hasattr(inner, "__code__"):
-        following = getattr(inner, "func", None) or getattr(inner, "__wrapped__", None)
-        if following is None:
-            return function_name(function)
-        inner = following
-    code = inner.__code__
-    return f"{function_name(function)} at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}"
 
 
 # --- arguments ----------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from calco.control.custom_calls import (
     StagedFunction,
     as_array,
     check_operands,
-    label_of,
     lower_call,
     perform,
     refuse_captured,
@@ -27,7 +26,7 @@ from calco.control.programs import take
 from calco.core import Array, Primitive, Zero, state
 from calco.ops.arithmetic import add
 from calco.ops.structure import aval_of, instantiate, with_batch_dim
-from calco.transforms.arguments import check_array, check_callable, function_name
+from calco.transforms.arguments import check_array, check_callable, function_name, label_of
 from calco.transforms.batching import batched_program, vmap_flat
 
 
@@ -78,13 +77,7 @@ def short(aval: ShapedArray) -> str:
 
 def described(tree, avals: Sequence[ShapedArray]) -> str:
     """A tree with types at its leaves."""
-    return repr(trees.unflatten(tree, [_Shown(short(a)) for a in avals]))
-
-
-class _Shown(str):
-    """A type that prints without quotes inside a tree."""
-    __slots__ = ()
-    __repr__ = str.__str__
+    return trees.in_words(tree, map(short, avals))
 
 
 # --- the rule -------------------------------------------------------------------------------------------
@@ -120,14 +113,14 @@ class JvpRule:
         pair = self.function(*self.fixed, *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{self._who} must produce a pair (primal_out, tangent_out), got "
-                            f"{_what(pair)}. Return `f(*primals), tangent`.")
+                            f"{what_is(pair)}. Return `f(*primals), tangent`.")
         outs, out_tree = trees.flatten(pair[0])
         paths = trees.path_strings(out_tree)
         for i, x in enumerate(outs):
             if not isinstance(x, Array):
                 check_array("custom_jvp", f"the primal output{paths[i]} of {self._rule}", x)
         dots, dots_tree = trees.flatten(pair[1])
-        self._check_primals(outs, out_tree)
+        check_primals(self._who, outs, out_tree, self.out_tree, self.out_avals)
         if dots_tree != out_tree:
             raise TypeError(
                 f"{self._who} must produce primal and tangent outputs of one tree structure, but the primal output is\n"
@@ -144,16 +137,6 @@ class JvpRule:
     @property
     def _who(self) -> str:
         return f"Custom JVP rule {label_of(self.function)} for function {self.label}"
-
-    def _check_primals(self, outs, out_tree) -> None:
-        if self.out_avals is None:
-            return
-        got = [aval_of(x) for x in outs]
-        if out_tree != self.out_tree or any(a.shape != b.shape or a.dtype != b.dtype
-                                            for a, b in zip(got, self.out_avals)):
-            raise TypeError(f"{self._who} must produce as its first output what the function returns, but the function "
-                            f"returned\n  {described(self.out_tree, self.out_avals)}\nand the rule\n"
-                            f"  {described(out_tree, got)}")
 
     def _tangent(self, paths: Sequence[str], i: int, primal, t):
         want = tangent_aval(aval_of(primal))
@@ -177,14 +160,24 @@ class JvpRule:
         return Zero(want) if isinstance(t, (SymbolicZero, Zero)) or want.dtype == dtypes.float0 else t
 
 
-def _what(x) -> str:
+def check_primals(who: str, outs, out_tree, tree, avals) -> None:
+    """Raise unless what a rule gave is what the function returned, if that is known: trees of equal types."""
+    if avals is None:
+        return
+    got = [aval_of(x) for x in outs]
+    if out_tree != tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(got, avals)):
+        raise TypeError(f"{who} must produce as its first output what the function returns, but the function "
+                        f"returned\n  {described(tree, avals)}\nand the rule\n  {described(out_tree, got)}")
+
+
+def what_is(x) -> str:
     return f"{type(x).__name__} of length {len(x)}" if isinstance(x, (tuple, list)) else f"{x!r}"
 
 
 def _tree_of(tree) -> str:
     """A tree with types at its leaves, whatever these are."""
     leaves, treedef = trees.flatten(tree)
-    return repr(trees.unflatten(treedef, [_Shown(_leaf_type(x)) for x in leaves]))
+    return trees.in_words(treedef, map(_leaf_type, leaves))
 
 
 def _leaf_type(x) -> str:

@@ -13,7 +13,6 @@ from calco.control.custom_calls import (
     Recorded,
     StagedFunction,
     check_operands,
-    label_of,
     lower_call,
     perform,
     refuse_captured,
@@ -37,7 +36,7 @@ from calco.control.custom_vjp_rules import (
 from calco.control.programs import take
 from calco.core import Linear, No, Primitive, Tracer, Zero, errors, state
 from calco.ops.structure import aval_of, instantiate
-from calco.transforms.arguments import argument_names, check_callable, function_name
+from calco.transforms.arguments import argument_names, check_callable, function_name, label_of
 from calco.transforms.batching import batched_program, with_dim
 
 # --- the call -------------------------------------------------------------------------------------------

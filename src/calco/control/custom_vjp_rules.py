@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import optree
 
 from calco.avals import ShapedArray, dtypes, tangent_aval, trees
-from calco.control.custom_calls import Arguments, as_array, label_of, run_lifted
-from calco.control.custom_jvp import SymbolicZero, described, inexact, short
+from calco.control.custom_calls import Arguments, as_array, run_lifted
+from calco.control.custom_jvp import SymbolicZero, check_primals, described, inexact, short, what_is
 from calco.control.programs import take
 from calco.core import Array, Zero
 from calco.ops.arithmetic import mul
@@ -20,7 +20,7 @@ from calco.ops.structure import (
     reduce_sum,
     with_batch_dim,
 )
-from calco.transforms.arguments import check_array, function_name, is_array
+from calco.transforms.arguments import check_array, function_name, is_array, label_of
 from calco.transforms.batching import vmap_flat
 
 
@@ -102,15 +102,14 @@ class Rules:
         args = self.arguments.join(trees.unflatten(self.in_tree, given), self.fixed)
         pair = self.fwd(*args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            got = f"{type(pair).__name__} of length {len(pair)}" if isinstance(pair, (tuple, list)) else repr(pair)
-            raise TypeError(f"{self._who} must produce a pair (primal_out, residuals), got {got}. The residuals are "
-                            "what bwd needs; without any, return `out, None`.")
+            raise TypeError(f"{self._who} must produce a pair (primal_out, residuals), got {what_is(pair)}. The "
+                            "residuals are what bwd needs; without any, return `out, None`.")
         outs, out_tree = trees.flatten(pair[0])
         for i, x in enumerate(outs):
             if not isinstance(x, Array):
                 path = trees.path_strings(out_tree)[i]
                 check_array("custom_vjp", f"the primal output{path} of the fwd rule {label_of(self.fwd)}", x)
-        self._check_primals(outs, out_tree)
+        check_primals(self._who, outs, out_tree, self.out_tree, self.out_avals)
         residuals, res_tree = trees.flatten(pair[1])
         for i, x in enumerate(residuals):
             if not isinstance(x, Array) and not is_array(x):
@@ -126,16 +125,6 @@ class Rules:
     @property
     def _who(self) -> str:
         return f"Custom VJP fwd rule {label_of(self.fwd)} for function {self.label}"
-
-    def _check_primals(self, outs, out_tree) -> None:
-        if self.out_avals is None:
-            return
-        got = [aval_of(x) for x in outs]
-        if out_tree != self.out_tree or any(a.shape != b.shape or a.dtype != b.dtype
-                                            for a, b in zip(got, self.out_avals)):
-            raise TypeError(f"{self._who} must produce as its first output what the function returns, but the function "
-                            f"returned\n  {described(self.out_tree, self.out_avals)}\nand the rule\n"
-                            f"  {described(out_tree, got)}")
 
 
 class Pullback:
@@ -236,8 +225,7 @@ def _tree_text(tree) -> str:
         return short(aval_of(x)) if is_array(x) else type(x).__name__
 
     leaves, treedef = trees.flatten(tree)
-    text = repr(trees.unflatten(treedef, [f"\0{shown(x)}\0" for x in leaves]))
-    return text.replace("'\\x00", "").replace("\\x00'", "")
+    return trees.in_words(treedef, map(shown, leaves))
 
 
 class Forward:

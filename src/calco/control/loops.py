@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calco.avals import dtypes, options, shaped, trees
+from calco.avals import dtypes, shaped, trees
 from calco.control.carries import (
     Body,
-    as_atom,
     check_structure,
     check_types,
     converted,
@@ -22,16 +21,16 @@ from calco.control.carries import (
     with_outputs,
 )
 from calco.control.loop_programs import Loop
-from calco.control.programs import take
+from calco.control.programs import take, without_compiling
 from calco.control.remembered import remembered
 from calco.control.scan import bind_scan
 from calco.control.while_loop import bind_while
-from calco.core import Array, Tracer, state
+from calco.core import Array, Tracer
 from calco.ir import ClosedJaxpr, Literal
 from calco.ops.arithmetic import add
 from calco.ops.comparison import lt
 from calco.ops.shapes import concatenate
-from calco.ops.structure import aval_of, convert_element_type, reshape
+from calco.ops.structure import as_atom, aval_of, convert_element_type, reshape
 from calco.tracing import Staged
 from calco.transforms.arguments import check_array, function_name
 
@@ -39,10 +38,6 @@ from calco.transforms.arguments import check_array, function_name
 def check_function(construct: str, argument: str, function) -> None:
     if not callable(function):
         raise TypeError(f"{construct}: {argument} must be callable, got {function!r} of type {type(function).__name__}")
-
-
-def _without_compiling() -> bool:
-    return options.thread.current.disable_jit and state.trace.eager
 
 
 def _closed(staged: Staged) -> tuple[ClosedJaxpr, list]:
@@ -84,7 +79,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val):
     """
     check_function("lax.while_loop", "cond_fun", cond_fun)
     check_function("lax.while_loop", "body_fun", body_fun)
-    if _without_compiling():
+    if without_compiling():
         while cond_fun(init_val):
             init_val = body_fun(init_val)
         return init_val
@@ -234,7 +229,7 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
             for i, x in enumerate(rows)]
     length = scan_length(x_tree, rows, length)
     how = Loop(length, _flag("reverse", reverse), _steps_at_once("lax.scan", unroll, length))
-    if _without_compiling():
+    if without_compiling():
         return _scan_in_python(f, init, x_tree, rows, how)
     return _scan(loop_place("lax.scan"), "f", f, init, xs, rows, how)
 
@@ -255,8 +250,9 @@ def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
     leaves, _, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
     row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
     in_tree = trees.structure((init, xs))
-    loop = remembered([getattr(f, "stands_for", (f,))[0]], (place, in_tree, *avals, *row_avals),
-                      lambda: _trace_scan(place, role, f, in_tree, avals, row_avals))
+    function = getattr(f, "stands_for", (f,))[0]
+    loop = remembered([function], (place, in_tree, *avals, *row_avals), lambda: _trace_scan(
+        place, role, f, in_tree, avals, row_avals))
     init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
     final, ys = bind_scan(loop.body, [*loop.consts, *take(init, loop.fixed)],
                           [x for x, on in zip(init, loop.passed) if not on], rows, how)
@@ -391,7 +387,7 @@ def fori_loop(lower, upper, body_fun: Callable, init_val, *, unroll: int | bool 
                         f"{avals['lower'].short} and {avals['upper'].short}")
     aval = shaped((), dtype, weak)
     traced = [name for name, bound in bounds.items() if isinstance(bound, Tracer)]
-    if not traced or _without_compiling():
+    if not traced or without_compiling():
         return _fori_known(operator.index(lower), operator.index(upper), aval, body_fun, init_val, unroll)
     if unroll not in (None, 1, False):
         raise ValueError(f"lax.fori_loop: unroll={unroll!r} needs bounds that are known while tracing, but "
@@ -421,7 +417,7 @@ def named(step: Callable, function: Callable, *places: str, part: int | None = N
 
 
 def _fori_known(lower: int, upper: int, aval, body_fun: Callable, init_val, unroll):
-    if _without_compiling():
+    if without_compiling():
         for i in range(lower, upper):
             init_val = body_fun(i, init_val)
         return init_val

@@ -4,6 +4,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
+from calco.avals import options
+from calco.core import state
 from calco.ir import ClosedJaxpr
 from calco.ir.rewrite import dce
 
@@ -26,6 +28,11 @@ def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
         found = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
         _hoisted[closed] = found
     return found, closed.consts
+
+
+def without_compiling() -> bool:
+    """Whether loops and conditionals run in Python: with `disable_jit`, outside of every trace."""
+    return options.thread.current.disable_jit and state.trace.eager
 
 
 def take(values: Sequence, mask: Sequence[bool]) -> list:

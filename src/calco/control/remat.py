@@ -18,8 +18,8 @@ from calco.hlo import TOKEN
 from calco.ir import ClosedJaxpr, DebugInfo
 from calco.ir.evaluate import evaluate_reference
 from calco.ops.refs import Ref
-from calco.ops.structure import PYTHON_NUMBERS, aval_of
-from calco.tracing import enclosing, python_literal, replay, stage
+from calco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of
+from calco.tracing import enclosing, replay, stage
 from calco.tracing.leaks import check_staged
 from calco.tracing.replay import keep_selected
 from calco.transforms.arguments import (
@@ -294,4 +294,4 @@ class _Call:
 
     def atoms(self) -> list:
         """The traced leaves; Python numbers as literals, so that they keep their weak types."""
-        return [python_literal(x) if x.__class__ in PYTHON_NUMBERS else x for x in self.leaves]
+        return list(map(as_atom, self.leaves))

@@ -291,7 +291,6 @@ def _batch(size, args, dims, *, jaxpr, num_carry, num_consts, **how):
     mapped = settled([d is not None for d in dims], num_consts, num_carry, of_outputs)[1]
     carry_dims = [0 if on else None for on in mapped]
     in_dims = [*const_dims, *carry_dims, *row_dims]
-    n_ys = len(jaxpr.out_avals) - num_carry
     program = batched_program(jaxpr, size, in_dims)
     if any((d is not None) != on or d not in (0, None) for d, on in zip(program.out_dims, mapped)):
         rows = [d is not None for d in program.out_dims[num_carry:]]
@@ -300,7 +299,6 @@ def _batch(size, args, dims, *, jaxpr, num_carry, num_consts, **how):
     xs = [x if d is None else move_dim(x, d, 1) for x, d in zip(xs, x_dims)]
     carry, ys = bind_scan(program.closed, consts, init, xs, how)
     y_dims = [None if d is None else d + 1 for d in program.out_dims[num_carry:]]
-    assert len(y_dims) == n_ys
     return [*carry, *ys], [*carry_dims, *y_dims]
 
 

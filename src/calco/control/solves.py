@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from calco.avals import ShapedArray, tangent_aval, trees
-from calco.control.custom_calls import Flat, StagedFunction, as_array, check_operands, label_of, lower_call, perform
+from calco.control.custom_calls import Flat, StagedFunction, as_array, check_operands, lower_call, perform
 from calco.control.custom_jvp import JvpCall, described
 from calco.control.programs import take
 from calco.core import Linear, Primitive, Zero
@@ -15,7 +15,7 @@ from calco.ir.evaluate import evaluate_reference
 from calco.ops.arithmetic import neg, sub
 from calco.ops.structure import aval_of, instantiate, with_batch_dim
 from calco.tracing import replay
-from calco.transforms.arguments import check_array
+from calco.transforms.arguments import check_array, label_of
 from calco.transforms.batching import batched_program
 from calco.transforms.forward import jvp_flat, jvp_program
 from calco.transforms.reverse import linearize_flat, push_forward, transposed_program

@@ -12,7 +12,6 @@ REF = "Ref"  # reads or writes of mutable references; gone before a program is l
 
 # Ordered by a token that the lowered program hands from one operation to the next.
 _WITH_TOKEN = frozenset({DEBUG, ORDERED_DEBUG, IO, ORDERED_IO})
-ORDERED = frozenset({ORDERED_DEBUG, ORDERED_IO})
 
 
 def needs_token(effects: Iterable[str]) -> bool:

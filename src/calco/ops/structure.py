@@ -13,7 +13,7 @@ from calco.avals import ShapedArray, dtypes, python_aval, shaped
 from calco.core import Array, Linear, No, Primitive, Zero
 from calco.core.references import Cell, no_array
 from calco.ir import Literal
-from calco.tracing import scalar
+from calco.tracing import python_literal, scalar
 
 PYTHON_NUMBERS = (float, int, bool, complex)
 
@@ -31,6 +31,11 @@ def aval_of(x) -> ShapedArray:
     if isinstance(x, (int, float, complex)):  # subclasses, such as an IntEnum
         return python_aval(next(t for t in (bool, int, float, complex) if isinstance(x, t)))
     raise no_array(x)
+
+
+def as_atom(x):
+    """A Python number as a literal, so that it keeps its weak type; anything else as it is."""
+    return python_literal(x) if x.__class__ in PYTHON_NUMBERS else x
 
 
 def same_type(name: str, avals) -> None:

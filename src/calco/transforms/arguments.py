@@ -36,6 +36,22 @@ def function_name(function) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def code_of(function):
+    """The code of a function, partial, method or callable object; None for what is not written in Python."""
+    while not hasattr(function, "__code__") and hasattr(function, "func"):
+        function = function.func
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+
+
+def label_of(function) -> str:
+    """The function's name and where it is defined: ``f at model.py:12``."""
+    code = code_of(function)
+    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
+    return f"{function_name(function)}{place}"
+
+
 def is_array(x) -> bool:
     """Whether `x` is an array, a number, or something that says how to be one."""
     return isinstance(x, (Array, np.ndarray, np.generic, Literal, int, float, complex)) or hasattr(x, "__jax_array__")
