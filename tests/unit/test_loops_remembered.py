@@ -141,3 +141,12 @@ def test_errors_are_raised_each_time():
     for _ in range(2):
         with pytest.raises(TypeError, match="must return a pair"):
             lax.scan(lambda c, x: c, 0.0, X)
+
+
+def test_one_function_under_two_loops_of_one_line_is_two_programs():
+    f = lambda *args: (args[0], args[-1] * 2) if len(args) == 2 else args[0] + 1  # noqa: E731
+    scanned, mapped = lax.scan(f, (), X)[1], lax.map(f, X)
+    both = [lax.scan(f, (), X)[1] if loop else lax.map(f, X) for loop in (True, False, True)]
+    for found, expected in zip(both, (scanned, mapped, scanned)):
+        np.testing.assert_array_equal(found, expected)
+    assert not np.array_equal(scanned, mapped)

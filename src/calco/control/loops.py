@@ -250,8 +250,8 @@ def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
     leaves, _, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
     row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
     in_tree = trees.structure((init, xs))
-    function = getattr(f, "stands_for", (f,))[0]
-    loop = remembered([function], (place, in_tree, *avals, *row_avals), lambda: _trace_scan(
+    function, *parts = getattr(f, "stands_for", (f,))
+    loop = remembered([function], (place, *parts, in_tree, *avals, *row_avals), lambda: _trace_scan(
         place, role, f, in_tree, avals, row_avals))
     init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
     final, ys = bind_scan(loop.body, [*loop.consts, *take(init, loop.fixed)],
