@@ -1,4 +1,4 @@
-"""What the tests of functions with derivative rules have in common: ``sin(x) * y`` with three times its derivative in x."""
+"""What tests of derivative rules have in common: ``sin(x) * y``, with three times its derivative in x."""
 from __future__ import annotations
 
 import numpy as np
