@@ -1,6 +1,6 @@
 """A second process: its first call of a 24-layer gradient, with the cache on disk of each compiler warm.
 
-    python bench/cache.py calco | jax  loop | scan
+    python bench/cache.py ricalco | jax  loop | scan
 
 runs that call in this process and prints its seconds: trace, lower, load and run.
 """
@@ -26,7 +26,7 @@ _ENVIRONMENT = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTE
 
 def second_process(compiler: str, form: str, directory: str) -> float:
     """Seconds of the first call in a process of its own."""
-    env = {**os.environ, **_ENVIRONMENT, "CALCO_CACHE_DIR": directory, "JAX_COMPILATION_CACHE_DIR": directory}
+    env = {**os.environ, **_ENVIRONMENT, "RICALCO_CACHE_DIR": directory, "JAX_COMPILATION_CACHE_DIR": directory}
     done = subprocess.run([sys.executable, __file__, compiler, form], check=True, env=env, capture_output=True,
                           text=True)
     return float(done.stdout)
@@ -35,7 +35,7 @@ def second_process(compiler: str, form: str, directory: str) -> float:
 def beside(form: str) -> Pair:
     """Both compilers in turn, each with its cache warm."""
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
-        sides = ("calco", ours), ("jax", theirs)
+        sides = ("ricalco", ours), ("jax", theirs)
         for compiler, directory in sides:
             second_process(compiler, form, directory)
         times = [[second_process(compiler, form, directory) for compiler, directory in sides] for _ in range(ROUNDS)]

@@ -10,9 +10,9 @@ import numpy as np
 from jax.experimental import io_callback as jax_io_callback
 from measure import side_by_side
 
-import calco
-import calco.numpy as cnp
-from calco.experimental import io_callback
+import ricalco
+import ricalco.numpy as cnp
+from ricalco.experimental import io_callback
 
 STEPS = 200
 
@@ -43,7 +43,7 @@ def loop(f, x, count):
     def run():
         for _ in range(count):
             f(x)
-        calco.effects_barrier()
+        ricalco.effects_barrier()
         jax.effects_barrier()
     return run
 
@@ -54,18 +54,19 @@ def measure(report) -> None:
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         rounds = dict(rounds=9)
         report(f"debug.print in a scan of {STEPS}", side_by_side(
-            loop(calco.jit(printing_scan(calco)), x, 5), loop(jax.jit(printing_scan(jax)), y, 5), **rounds), at_most=1)
+            loop(ricalco.jit(printing_scan(ricalco)), x, 5), loop(jax.jit(printing_scan(jax)), y, 5),
+            **rounds), at_most=1)
         report("debug.print in a jitted function, called in a loop", side_by_side(
-            loop(calco.jit(printing(calco)), x, 300), loop(jax.jit(printing(jax)), y, 300), **rounds), at_most=1)
+            loop(ricalco.jit(printing(ricalco)), x, 300), loop(jax.jit(printing(jax)), y, 300), **rounds), at_most=1)
         report("debug.print in a Python loop, eagerly", side_by_side(
-            loop(lambda a: calco.debug.print("x = {}", a), x, 300),
+            loop(lambda a: ricalco.debug.print("x = {}", a), x, 300),
             loop(lambda a: jax.debug.print("x = {}", a), y, 300), **rounds), at_most=1)
         report("debug.print of each of 100 elements under vmap", side_by_side(
-            loop(calco.jit(calco.vmap(printing(calco))), cnp.arange(100.0), 10),
+            loop(ricalco.jit(ricalco.vmap(printing(ricalco))), cnp.arange(100.0), 10),
             loop(jax.jit(jax.vmap(printing(jax))), jnp.arange(100.0), 10), **rounds), at_most=1)
         report("pure_callback in a jitted function, called in a loop", side_by_side(
-            loop(calco.jit(reading(calco, calco.pure_callback)), x, 300),
+            loop(ricalco.jit(reading(ricalco, ricalco.pure_callback)), x, 300),
             loop(jax.jit(reading(jax, jax.pure_callback)), y, 300), **rounds), at_most=1)
         report("io_callback in a jitted function, called in a loop", side_by_side(
-            loop(calco.jit(reading(calco, io_callback)), x, 300),
+            loop(ricalco.jit(reading(ricalco, io_callback)), x, 300),
             loop(jax.jit(reading(jax, jax_io_callback)), y, 300), **rounds), at_most=1)

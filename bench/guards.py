@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 from measure import Pair, side_by_side
 
-import calco
-import calco.numpy as jnp
-from calco.jit import stale
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.jit import stale
 
 
 class Linear:
@@ -75,7 +75,7 @@ def tracing(make) -> Pair:
     def trace(policy):
         def run():
             stale.clear_shared()
-            calco.jit(function, on_stale=policy).trace(x)
+            ricalco.jit(function, on_stale=policy).trace(x)
         return run
     return side_by_side(trace("warn"), trace("ignore"), rounds=15, repeat=(5, 5))
 
@@ -83,7 +83,7 @@ def tracing(make) -> Pair:
 def checking(make) -> tuple[Pair, int, float]:
     """Warm calls with guards and without; how many guards; seconds that checking all of them takes."""
     x, function = jnp.ones((4, 16)), make()
-    ours, plain = calco.jit(function), calco.jit(function, on_stale="ignore")
+    ours, plain = ricalco.jit(function), ricalco.jit(function, on_stale="ignore")
     pair = side_by_side(lambda: ours(x), lambda: plain(x), rounds=25, repeat=(300, 300))
     guards = next(iter(ours._jit.guards.values()))
     if not guards:

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from measure import side_by_side
 
-import calco
-import calco.numpy as cnp
-from calco.jit import stale
+import ricalco
+import ricalco.numpy as cnp
 from programs import _block, transformer, transformer_params
+from ricalco.jit import stale
 
 X = np.ones((8, 8), "float32")
 ROWS = np.ones((16, 8), "float32")
@@ -51,7 +51,7 @@ def scanned_transformer(m, xp):
 
 def fresh(ours, theirs):
     """Both traces of a function not seen before: JAX remembers the jaxpr of a function object."""
-    return (lambda: calco.make_jaxpr(lambda *a: ours(*a))(X, ROWS),
+    return (lambda: ricalco.make_jaxpr(lambda *a: ours(*a))(X, ROWS),
             lambda: jax.make_jaxpr(lambda *a: theirs(*a))(X, ROWS))
 
 
@@ -59,7 +59,7 @@ def lowered_gradients(ours, theirs, args):
     """Both, from a function not seen before to the text of its gradient."""
     def lower_ours():
         stale.clear_shared()  # a lambda of the same code would be lent the last trace
-        return calco.jit(calco.value_and_grad(lambda *a: ours(*a))).lower(*args).as_text()
+        return ricalco.jit(ricalco.value_and_grad(lambda *a: ours(*a))).lower(*args).as_text()
 
     def lower_theirs():
         return jax.jit(jax.value_and_grad(lambda *a: theirs(*a))).lower(*args)
@@ -71,13 +71,13 @@ def measure(report) -> None:
     equally_long = (10, 1)
     cases = {"scan": scan, "while_loop": while_loop, "cond": cond, "loops and cond nested": nested}
     for name, make in cases.items():
-        traces = fresh(make(calco, cnp), make(jax, jnp))
+        traces = fresh(make(ricalco, cnp), make(jax, jnp))
         report(f"trace: {name}", side_by_side(*traces, repeat=equally_long), faster=8)
     layers = transformer_params(12)
     stacked = {k: np.stack([p[k] for p in layers]) for k in layers[0]}
     tokens = np.ones((16, 64), "float32")
     for name, ours, theirs, params in (
-            ("scan", scanned_transformer(calco, cnp), scanned_transformer(jax, jnp), stacked),
+            ("scan", scanned_transformer(ricalco, cnp), scanned_transformer(jax, jnp), stacked),
             ("a Python loop", transformer(cnp), transformer(jnp), layers)):
         report(f"trace and lower: value_and_grad of 12 transformer blocks, {name}",
                side_by_side(*lowered_gradients(ours, theirs, (params, tokens)), repeat=(8, 1)), faster=8)
@@ -90,10 +90,10 @@ def run_long_scan(report) -> None:
     def make(m, xp):
         return m.jit(lambda x, rows: m.lax.scan(lambda c, r: (c * 0.5 + xp.sin(r), c * r), x, rows))
 
-    ours, theirs = make(calco, cnp), make(jax, jnp)
+    ours, theirs = make(ricalco, cnp), make(jax, jnp)
     cx, cr, jx, jr = cnp.ones(8), cnp.asarray(rows), jnp.ones(8), jnp.asarray(rows)
-    calco.block_until_ready(ours(cx, cr))
+    ricalco.block_until_ready(ours(cx, cr))
 
     report("warm call: scan of 1,000 steps",
-           side_by_side(lambda: calco.block_until_ready(ours(cx, cr)), lambda: jax.block_until_ready(theirs(jx, jr)),
+           side_by_side(lambda: ricalco.block_until_ready(ours(cx, cr)), lambda: jax.block_until_ready(theirs(jx, jr)),
                         rounds=15, repeat=(300, 300)), at_most=1.02)

@@ -7,7 +7,7 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-os.environ.setdefault("CALCO_CACHE_DIR", "off")  # what is compiled is measured, not what another run left on disk
+os.environ.setdefault("RICALCO_CACHE_DIR", "off")  # what is compiled is measured, not what another run left on disk
 
 
 class Pair(NamedTuple):

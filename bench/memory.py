@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy
 
-import calco
+import ricalco
 
 LAYERS, TOKENS, WIDTH, HIDDEN = 24, 512, 64, 256
 
@@ -73,23 +73,23 @@ def peak(module, variant: str, scan: bool) -> int:
 
 def peaks() -> list[Peak]:
     """For each way to write the layers and each variant."""
-    return [Peak(f"{'scan' if scan else 'Python loop'}, {name}", peak(calco, name, scan), peak(jax, name, scan))
+    return [Peak(f"{'scan' if scan else 'Python loop'}, {name}", peak(ricalco, name, scan), peak(jax, name, scan))
             for scan in (False, True) for name in VARIANTS]
 
 
 def measure(rows: list[dict]) -> None:
-    """Add a row for each variant; its ratio is to the plain layers, and the target is about calco alone."""
+    """Add a row for each variant; its ratio is to the plain layers, and the target is about ricalco alone."""
     plain = 1
     for found in peaks():
         if found.name.endswith("plain"):
             plain = found.ours
         target = 1.0 if found.ours == plain else 0.75 if "dots" in found.name else 0.4
         text = f"peak of {LAYERS} layers, {found.name}: {found.ours / 1e6:.1f} MB, JAX {found.theirs / 1e6:.1f} MB"
-        rows.append(dict(name=text, calco_us=None, jax_us=None, ratio=found.ours / plain, times_faster=None,
-                         target=f"{target:g} of plain", met=found.ours <= target * plain, calco_us_per_equation=None,
-                         calco_bytes=found.ours, jax_bytes=found.theirs))
+        rows.append(dict(name=text, ricalco_us=None, jax_us=None, ratio=found.ours / plain, times_faster=None,
+                         target=f"{target:g} of plain", met=found.ours <= target * plain, ricalco_us_per_equation=None,
+                         ricalco_bytes=found.ours, jax_bytes=found.theirs))
 
 
 if __name__ == "__main__":
     for entry in peaks():
-        print(f"{entry.name:40} calco {entry.ours / 1e6:8.2f} MB   JAX {entry.theirs / 1e6:8.2f} MB")
+        print(f"{entry.name:40} ricalco {entry.ours / 1e6:8.2f} MB   JAX {entry.theirs / 1e6:8.2f} MB")

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from measure import Pair, side_by_side
 
-import calco
-import calco.numpy as cnp
-from calco.jit import stale
-from calco.reroll import reroll
+import ricalco
+import ricalco.numpy as cnp
 from programs import chain, transformer, transformer_params
+from ricalco.jit import stale
+from ricalco.reroll import reroll
 
 ALL_THE_SAME = 1 << 20  # bytes: below that nobody asks what a program needs, and a loop may keep what it likes
 SMALL = np.linspace(0.1, 0.9, 64, dtype="float32"), np.linspace(0.2, 0.3, 64, dtype="float32")
@@ -57,7 +57,7 @@ def first_calls(ours, theirs, args):
     """Functions that trace, lower, compile and run anew."""
     def call_ours():
         stale.clear_shared()  # a lambda of the same code would be lent the last trace
-        calco.block_until_ready(calco.jit(lambda *a: ours(*a))(*args))
+        ricalco.block_until_ready(ricalco.jit(lambda *a: ours(*a))(*args))
 
     def call_theirs():
         jax.block_until_ready(jax.jit(lambda *a: theirs(*a))(*args))
@@ -84,7 +84,7 @@ def starts(report, own, rounds: int, layers) -> None:
         times = []
         for _ in range(3):
             stale.clear_shared()
-            lowered = calco.jit(chain(cnp, 3 * steps)).lower(*SMALL)
+            lowered = ricalco.jit(chain(cnp, 3 * steps)).lower(*SMALL)
             start = perf_counter()
             lowered.compile()
             times.append(perf_counter() - start)
@@ -94,7 +94,7 @@ def starts(report, own, rounds: int, layers) -> None:
     for count, faster in layers:
         args = transformer_params(count), np.ones((16, 64), "float32")
         report(f"first call: value_and_grad of {count} transformer layers",
-               one_by_one(*first_calls(loss(calco, cnp), loss(jax, jnp), args), rounds if count < 48 else 1),
+               one_by_one(*first_calls(loss(ricalco, cnp), loss(jax, jnp), args), rounds if count < 48 else 1),
                faster=faster)
 
 
@@ -105,11 +105,11 @@ def cases(layers: int):
     yield "200 rounds of x*y + 0.5, 64 floats", cheap(cnp, 200), cheap(jnp, 200), SMALL, 200
     yield "200 rounds of x*y + 0.5, 1024 x 1024", cheap(cnp, 200), cheap(jnp, 200), square(1024), 3
     yield "100 rounds of tanh(x @ w), 64 x 64", recurrent(cnp, 100), recurrent(jnp, 100), square(64), 20
-    yield ("gradient of 100 rounds of sin(x)*y + x, 64 floats", calco.grad(summed(cnp, chain(cnp, 300)), (0, 1)),
+    yield ("gradient of 100 rounds of sin(x)*y + x, 64 floats", ricalco.grad(summed(cnp, chain(cnp, 300)), (0, 1)),
            jax.grad(summed(jnp, chain(jnp, 300)), (0, 1)), SMALL, 100)
-    yield ("gradient of 60 rounds of sin(x)*y + x, 512 x 512", calco.grad(summed(cnp, chain(cnp, 180)), (0, 1)),
+    yield ("gradient of 60 rounds of sin(x)*y + x, 512 x 512", ricalco.grad(summed(cnp, chain(cnp, 180)), (0, 1)),
            jax.grad(summed(jnp, chain(jnp, 180)), (0, 1)), square(512), 2)
-    yield (f"value_and_grad of {layers} transformer layers", loss(calco, cnp), loss(jax, jnp),
+    yield (f"value_and_grad of {layers} transformer layers", loss(ricalco, cnp), loss(jax, jnp),
            (transformer_params(layers), np.ones((16, 64), "float32")), 3)
 
 
@@ -117,9 +117,9 @@ def runs(report, layers: int, only: str = "") -> None:
     for name, ours, theirs, args, repeat in cases(layers):
         if only not in name:
             continue
-        mine, other = calco.jit(ours), jax.jit(theirs)
-        on_device = calco.tree.map(cnp.asarray, args), jax.tree.map(jnp.asarray, args)
-        warm = (partial(run, calco, mine, on_device[0]), partial(run, jax, other, on_device[1]))
+        mine, other = ricalco.jit(ours), jax.jit(theirs)
+        on_device = ricalco.tree.map(cnp.asarray, args), jax.tree.map(jnp.asarray, args)
+        warm = (partial(run, ricalco, mine, on_device[0]), partial(run, jax, other, on_device[1]))
         report(f"run: {name}", side_by_side(*warm, rounds=9, repeat=(repeat, repeat)), at_most=1.1)
         sizes = [peak(f.lower(*args).compile().memory_analysis()) for f in (mine, other)]
         if max(sizes) >= ALL_THE_SAME:
@@ -152,7 +152,7 @@ def picked(np, count: int):
 def looking(own) -> None:
     costs = {}
     for count in (3_000, 30_000, 300_000):
-        program = calco.make_jaxpr(picked(cnp, count))(*SMALL)
+        program = ricalco.make_jaxpr(picked(cnp, count))(*SMALL)
         times = []
         for _ in range(5 if count < 300_000 else 3):
             start = process_time()  # one thread, and nothing to wait for
@@ -166,7 +166,7 @@ def looking(own) -> None:
 
 
 def measure(report, own, *, rounds: int = 3, layers=((24, 2), (96, 5))) -> None:
-    """All rows. `report` and `own` add a row beside JAX, and beside calco itself."""
+    """All rows. `report` and `own` add a row beside JAX, and beside ricalco itself."""
     looking(own)
     runs(report, 24)
     starts(report, own, rounds, layers)

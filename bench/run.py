@@ -1,4 +1,4 @@
-"""Speed of calco beside JAX in one run, as ratios.
+"""Speed of ricalco beside JAX in one run, as ratios.
 
     python bench/run.py [--json FILE] [--only WORD]
 
@@ -31,30 +31,30 @@ from measure import Pair, side_by_side
 from rich.console import Console
 from rich.table import Table
 
-import calco
-import calco.numpy as cnp
-from calco.jit import stale
+import ricalco
+import ricalco.numpy as cnp
 from programs import chain, mlp, mlp_params, transformer, transformer_params
+from ricalco.jit import stale
 
 ROWS: list[dict] = []
-# Calls of calco and of JAX in a round of the tracing rows: about as long for both, so that neither is the one that
+# Calls of ricalco and of JAX in a round of the tracing rows: about as long for both, so that neither is the one that
 # starts with cold caches.
 EQUALLY_LONG = (15, 1)
 
 
 def report(name: str, pair: Pair, *, faster: float | None = None, at_most: float | None = None, equations: int = 0):
-    """Add a row. `faster`: calco must be so many times faster; `at_most`: its time over JAX's."""
+    """Add a row. `faster`: ricalco must be so many times faster; `at_most`: its time over JAX's."""
     times = 1 / pair.ratio
     met = times >= faster if faster is not None else pair.ratio <= at_most
-    ROWS.append(dict(name=name, calco_us=pair.ours * 1e6, jax_us=pair.theirs * 1e6, ratio=pair.ratio,
+    ROWS.append(dict(name=name, ricalco_us=pair.ours * 1e6, jax_us=pair.theirs * 1e6, ratio=pair.ratio,
                      times_faster=times, met=bool(met),
                      target=f"{faster:g} x faster" if faster is not None else f"{at_most:g} of JAX",
-                     calco_us_per_equation=pair.ours * 1e6 / equations if equations else None))
+                     ricalco_us_per_equation=pair.ours * 1e6 / equations if equations else None))
 
 
 def fresh(ours, theirs, args):
     """Both traces of a function not seen before: JAX remembers the jaxpr of a function object."""
-    return (lambda: calco.make_jaxpr(lambda *a: ours(*a))(*args),
+    return (lambda: ricalco.make_jaxpr(lambda *a: ours(*a))(*args),
             lambda: jax.make_jaxpr(lambda *a: theirs(*a))(*args))
 
 
@@ -62,7 +62,7 @@ def lowered(ours, theirs, args):
     """Both, from a function not seen before to the text of its module."""
     def lower_ours():
         stale.clear_shared()  # a lambda of the same code would be lent the last trace
-        return calco.jit(lambda *a: ours(*a)).lower(*args).as_text()
+        return ricalco.jit(lambda *a: ours(*a)).lower(*args).as_text()
 
     def lower_theirs():
         return jax.jit(lambda *a: theirs(*a)).lower(*args)
@@ -78,17 +78,17 @@ def tracing() -> None:
              ("4 transformer blocks", transformer, (block_params, tokens))]
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
-        count = len(calco.make_jaxpr(ours)(*args).eqns)
+        count = len(ricalco.make_jaxpr(ours)(*args).eqns)
         report(f"trace: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=20,
                equations=count)
     for name, make, args in cases:
         ours, theirs = make(cnp), make(jnp)
-        count = len(calco.make_jaxpr(ours)(*args).eqns)
+        count = len(ricalco.make_jaxpr(ours)(*args).eqns)
         report(f"trace and lower: {name}", side_by_side(*lowered(ours, theirs, args), repeat=EQUALLY_LONG), faster=10,
                equations=count)
     for name, make, args in cases[1:]:
-        ours, theirs = calco.grad(make(cnp)), jax.grad(make(jnp))
-        count = len(calco.make_jaxpr(ours)(*args).eqns)
+        ours, theirs = ricalco.grad(make(cnp)), jax.grad(make(jnp))
+        count = len(ricalco.make_jaxpr(ours)(*args).eqns)
         report(f"trace of grad: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=15,
                equations=count)
 
@@ -103,19 +103,19 @@ def scaling() -> None:
         times = []
         for _ in range(rounds):
             start = perf_counter()
-            calco.make_jaxpr(f)(x, y)
+            ricalco.make_jaxpr(f)(x, y)
             times.append((perf_counter() - start) / steps * 1e6)
         costs[steps] = min(times)
     ratio = max(costs.values()) / min(costs.values())
     told = ", ".join(f"{n:,}: {c:.2f}" for n, c in costs.items())
-    ROWS.append(dict(name=f"trace cost an equation at length (us) {told}", calco_us=None, jax_us=None, ratio=ratio,
-                     times_faster=None, target="flat within 1.5", met=ratio <= 1.5, calco_us_per_equation=None))
+    ROWS.append(dict(name=f"trace cost an equation at length (us) {told}", ricalco_us=None, jax_us=None, ratio=ratio,
+                     times_faster=None, target="flat within 1.5", met=ratio <= 1.5, ricalco_us_per_equation=None))
 
 
 def calls() -> None:
     x, y = np.arange(4, dtype="float32"), np.ones(4, "float32")
     cx, cy, jx, jy = cnp.asarray(x), cnp.asarray(y), jnp.asarray(x), jnp.asarray(y)
-    ours, theirs = calco.jit(lambda a, b: a * b + a), jax.jit(lambda a, b: a * b + a)
+    ours, theirs = ricalco.jit(lambda a, b: a * b + a), jax.jit(lambda a, b: a * b + a)
     many = dict(rounds=15, repeat=(2000, 2000))
     report("call: 2 arrays", side_by_side(lambda: ours(cx, cy), lambda: theirs(jx, jy), **many), at_most=1.05)
     report("call: array and Python scalar", side_by_side(lambda: ours(cx, 3.0), lambda: theirs(jx, 3.0), **many),
@@ -131,15 +131,15 @@ def calls() -> None:
                     "last": t["last"] + 1}
         return m.jit(f)
 
-    ours_tree, theirs_tree, ct, jt = bump(calco), bump(jax), tree(cx), tree(jx)
+    ours_tree, theirs_tree, ct, jt = bump(ricalco), bump(jax), tree(cx), tree(jx)
     report("call: tree of 40 leaves", side_by_side(lambda: ours_tree(ct), lambda: theirs_tree(jt), rounds=15,
                                                    repeat=(300, 300)), at_most=1.1)
     report("eager: a + a", side_by_side(lambda: cx + cx, lambda: jx + jx, **many), at_most=0.8)
 
 
 def account() -> None:
-    """calco beside itself: with guards for captured values, and with on_stale="ignore"."""
-    warnings.simplefilter("ignore", calco.RetraceWarning)
+    """ricalco beside itself: with guards for captured values, and with on_stale="ignore"."""
+    warnings.simplefilter("ignore", ricalco.RetraceWarning)
     for name, make in CASES.items():
         pair = tracing_with_guards(make)
         own(f"trace with guards: {name}", pair.ours, pair.theirs, pair.ratio, "1.5 of no guards", pair.ratio <= 1.5)
@@ -150,8 +150,9 @@ def account() -> None:
 
 
 def own(name: str, ours: float, plain: float, ratio: float, target: str, met: bool) -> None:
-    ROWS.append(dict(name=name, calco_us=ours * 1e6, jax_us=None, plain_us=plain * 1e6, ratio=ratio, times_faster=None,
-                     target=target, met=bool(met), calco_us_per_equation=None))
+    ROWS.append(dict(name=name, ricalco_us=ours * 1e6, jax_us=None, plain_us=plain * 1e6, ratio=ratio,
+                     times_faster=None,
+                     target=target, met=bool(met), ricalco_us_per_equation=None))
 
 
 def control_flow() -> None:
@@ -169,7 +170,7 @@ def second_processes() -> None:
 def memory() -> None:
     peaks.measure(ROWS)
     params, x = peaks.arguments(False)
-    ours, theirs = peaks.gradient(calco, "checkpoint", False), peaks.gradient(jax, "checkpoint", False)
+    ours, theirs = peaks.gradient(ricalco, "checkpoint", False), peaks.gradient(jax, "checkpoint", False)
     report(f"trace of grad: {peaks.LAYERS} checkpointed layers",
            side_by_side(*fresh(ours, theirs, (params, x)), repeat=EQUALLY_LONG), faster=8)
 
@@ -183,16 +184,16 @@ def importing() -> None:
         # pip compiles what it installs; a first run does it for a checkout, unless the environment forbids it.
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         return lambda: subprocess.run([sys.executable, "-c", f"import {module}"], check=True, env=env)
-    report("import", side_by_side(start("calco"), start("jax"), rounds=7), at_most=0.35)
+    report("import", side_by_side(start("ricalco"), start("jax"), rounds=7), at_most=0.35)
 
 
 def show() -> None:
-    table = Table(title="calco beside JAX", show_lines=False)
-    for column in ("what", "calco us", "JAX us", "calco/JAX", "times faster", "target", "met"):
+    table = Table(title="ricalco beside JAX", show_lines=False)
+    for column in ("what", "ricalco us", "JAX us", "ricalco/JAX", "times faster", "target", "met"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for row in ROWS:
         number = lambda v, f: "" if v is None else format(v, f)  # noqa: E731
-        table.add_row(row["name"], number(row["calco_us"], ",.1f"), number(row["jax_us"], ",.1f"),
+        table.add_row(row["name"], number(row["ricalco_us"], ",.1f"), number(row["jax_us"], ",.1f"),
                       f"{row['ratio']:.2f}", number(row["times_faster"], ".1f"), row["target"],
                       "yes" if row["met"] else "NO")
     Console(width=None if sys.stdout.isatty() else 150).print(table)
@@ -212,7 +213,7 @@ def main() -> None:
             group()
     show()
     if options.json:
-        facts = dict(python=platform.python_version(), jax=jax.__version__, calco=calco.__version__, rows=ROWS)
+        facts = dict(python=platform.python_version(), jax=jax.__version__, ricalco=ricalco.__version__, rows=ROWS)
         options.json.write_text(json.dumps(facts, indent=1))
 
 

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # after the backend is chosen
@@ -63,19 +63,19 @@ def cross_entropy(logits, labels):
 
 def make_functions(mean_image: np.ndarray):
     """The training step and the classifier. Both take `mean_image` from here: tracing captures it."""
-    @calco.jit
+    @ricalco.jit
     def train_step(params, velocity, images, labels):
         print(f"tracing train_step for a batch of {len(images)} images")  # once per signature
 
         def loss_of(params):
             return cross_entropy(scores(params, images - mean_image), labels)
 
-        loss, gradient = calco.value_and_grad(loss_of)(params)
-        velocity = calco.tree.map(lambda v, g: MOMENTUM * v - LEARNING_RATE * g, velocity, gradient)
-        params = calco.tree.map(jnp.add, params, velocity)
+        loss, gradient = ricalco.value_and_grad(loss_of)(params)
+        velocity = ricalco.tree.map(lambda v, g: MOMENTUM * v - LEARNING_RATE * g, velocity, gradient)
+        params = ricalco.tree.map(jnp.add, params, velocity)
         return params, velocity, loss
 
-    @calco.jit
+    @ricalco.jit
     def classify(params, images):
         return scores(params, images - mean_image).argmax(axis=1)
 
@@ -84,7 +84,7 @@ def make_functions(mean_image: np.ndarray):
 
 def train(train_step, params, images, labels, epochs: int, rng: np.random.Generator, console: Console):
     """The trained parameters, and the loss of every step."""
-    velocity = calco.tree.map(np.zeros_like, params)
+    velocity = ricalco.tree.map(np.zeros_like, params)
     losses = []
     columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(),
                TextColumn("epochs, loss {task.fields[loss]}"), TimeElapsedColumn())
@@ -139,10 +139,10 @@ def plot_mistakes(images, labels, predicted, path: Path, most: int = 10) -> None
 def account(train_step, console: Console) -> None:
     """What each trace of the training step took: the first in full, of the others what is different."""
     console.rule("what tracing took", style="dim")
-    first, *others = calco.last_traces(train_step)
-    print(calco.report.trace_text(first, color=console.is_terminal, jaxpr_lines=30), end="\n\n")
+    first, *others = ricalco.last_traces(train_step)
+    print(ricalco.report.trace_text(first, color=console.is_terminal, jaxpr_lines=30), end="\n\n")
     for record in others:
-        print(calco.report.trace_text(record, earlier=first, color=console.is_terminal, jaxpr_lines=8), end="\n\n")
+        print(ricalco.report.trace_text(record, earlier=first, color=console.is_terminal, jaxpr_lines=8), end="\n\n")
 
 
 def time_step(train_step, arguments, repeats: int = 100) -> float:

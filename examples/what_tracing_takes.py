@@ -1,8 +1,8 @@
-"""The five clauses of calco's contract, each shown live: source, output, jaxpr, lowered text.
+"""The five clauses of ricalco's contract, each shown live: source, output, jaxpr, lowered text.
 
     python examples/what_tracing_takes.py
 
-Needs calco only.
+Needs ricalco only.
 """
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import warnings
 
 import numpy as np
 
-import calco
-import calco.numpy as jnp
-from calco import lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
 
 WIDTH = 100
 
@@ -47,7 +47,7 @@ def captured_arrays_are_frozen() -> None:
     weights = np.array([1.0, 10.0, 100.0], np.float32)
     scale = 2.0
 
-    @calco.jit
+    @ricalco.jit
     def total(x):
         return jnp.sum(x * weights) * scale + jnp.max(weights)
 
@@ -62,7 +62,7 @@ def captured_arrays_are_frozen() -> None:
     show("output", f"first call:                          {before}\n"
                    f"after weights[:] = 0, scale = -1.0:  {after}")
     show("warnings: the first line of each", "\n".join(str(w.message).splitlines()[0] for w in told))
-    record, = calco.last_traces(total)
+    record, = ricalco.last_traces(total)
     show("jaxpr: `a` is the copy of weights (used twice, captured once), 2.0 is scale", record.jaxpr)
     capture, = record.captures
     show("captured", f"{capture.name}, {capture.aval}, {capture.nbytes} bytes, first used at {capture.place}\n"
@@ -75,7 +75,7 @@ def python_runs_once() -> None:
           "Prints, appends, reads of the clock and of random numbers happen while tracing, and only then.")
     log: list[str] = []
 
-    @calco.jit
+    @ricalco.jit
     def noisy(x):
         print("Python runs: x is", x)
         log.append("traced")
@@ -85,7 +85,7 @@ def python_runs_once() -> None:
     print("output")
     results = [float(noisy(1.0)) for _ in range(3)]
     show("", f"three calls gave {results}\nlog = {log}")
-    record, = calco.last_traces(noisy)
+    record, = ricalco.last_traces(noisy)
     show("what the record kept", "\n".join(f"{p.text.strip()!r} printed at {p.place}" for p in record.printed))
     show("jaxpr: the random number of that moment is a literal", record.jaxpr)
 
@@ -95,7 +95,7 @@ def shapes_and_dtypes_are_fixed() -> None:
           "A signature is the arguments' tree structure, shapes, dtypes, weak types, static values and options. A new "
           "one is traced and compiled; a known one runs no Python of the function.")
 
-    @calco.jit
+    @ricalco.jit
     def half(x):
         return x / 2
 
@@ -110,7 +110,7 @@ def shapes_and_dtypes_are_fixed() -> None:
         lines.append(f"half({text})".ljust(30) + ("traced" if half.cache_info().misses > before else "known"))
     show("output", "\n".join(lines))
     show("jaxprs: one for each signature (a weak f32[] gives way to other dtypes, so it is not the strong one)",
-         "\n".join(str(r.jaxpr) for r in calco.last_traces(half)))
+         "\n".join(str(r.jaxpr) for r in ricalco.last_traces(half)))
 
 
 def python_branches_are_decided_while_tracing() -> None:
@@ -118,17 +118,17 @@ def python_branches_are_decided_while_tracing() -> None:
           "A condition on Python values, shapes and dtypes picks its branch, and the other one is not recorded. A "
           "condition on traced data raises: never a silent pick.")
 
-    @calco.jit
+    @ricalco.jit
     def reduce(x):
         if x.ndim == 1:
             return x.sum()
         return x.sum(axis=0)
 
     show_source(reduce)
-    show("jaxpr of a vector", calco.make_jaxpr(reduce.__wrapped__)(jnp.ones(3)))
-    show("jaxpr of a matrix", calco.make_jaxpr(reduce.__wrapped__)(jnp.ones((2, 3))))
+    show("jaxpr of a vector", ricalco.make_jaxpr(reduce.__wrapped__)(jnp.ones(3)))
+    show("jaxpr of a matrix", ricalco.make_jaxpr(reduce.__wrapped__)(jnp.ones((2, 3))))
 
-    @calco.jit
+    @ricalco.jit
     def magnitude(x):
         if x > 0:
             return x
@@ -137,7 +137,7 @@ def python_branches_are_decided_while_tracing() -> None:
     show_source(magnitude)
     try:
         magnitude(-2.0)
-    except calco.errors.TracerBoolConversionError as error:
+    except ricalco.errors.TracerBoolConversionError as error:
         show("output", f"{type(error).__name__}: {error}")
 
 
@@ -146,23 +146,23 @@ def cond_is_a_real_conditional() -> None:
           "Both branches are recorded as sub-jaxprs. The compiled program evaluates the predicate on every call and "
           "runs the branch that it picks.")
 
-    @calco.jit
+    @ricalco.jit
     def root(x):
         return lax.cond(x > 0, lambda v: jnp.sqrt(v), lambda v: 0.0, x)
 
     show_source(root)
     show("output", f"root(4.0) = {float(root(4.0))}, root(-4.0) = {float(root(-4.0))}, "
                    f"traces: {root.cache_info().misses}")
-    show("jaxpr", calco.last_traces(root)[0].jaxpr)
+    show("jaxpr", ricalco.last_traces(root)[0].jaxpr)
     show("lowered: stablehlo.case holds both branches", module_text(root, 1.0))
 
-    @calco.jit
+    @ricalco.jit
     def roots(xs):
-        return calco.vmap(root)(xs)
+        return ricalco.vmap(root)(xs)
 
     show_source(roots)
     roots(np.array([4.0, -4.0, 9.0], np.float32))
-    record, = calco.last_traces(roots)
+    record, = ricalco.last_traces(roots)
     show("mapped over, the predicate differs from row to row: cond becomes a select, and the record says so",
          "\n".join(f"{s.primitive} of {s.branches} branches became a select of {s.size} rows at {s.place}: "
                    f"{s.place.text}" for s in record.selected))

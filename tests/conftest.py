@@ -9,17 +9,17 @@ import sys
 import hypothesis
 import pytest
 
-import calco
-from calco.jit import retraces, stale
+import ricalco
+from ricalco.jit import retraces, stale
 
-os.environ["CALCO_CACHE_DIR"] = "off"  # read at the first compilation
+os.environ["RICALCO_CACHE_DIR"] = "off"  # read at the first compilation
 
 
 @pytest.fixture(autouse=True, scope="module")
 def no_programs_left():
     """Thousands of compiled programs are gigabytes."""
     yield
-    calco.clear_caches()
+    ricalco.clear_caches()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     gc.collect()

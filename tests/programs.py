@@ -1,4 +1,4 @@
-"""Whole programs as functions of a NumPy-like module: one source for `numpy`, `calco.numpy` and `jax.numpy`.
+"""Whole programs as functions of a NumPy-like module: one source for `numpy`, `ricalco.numpy` and `jax.numpy`.
 
 A program is ``function(xp, *arguments)``; its arguments are made with NumPy from a fixed seed. Programs keep to
 what the three modules share, loop in Python, and never write into an array.

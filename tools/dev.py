@@ -51,7 +51,7 @@ def environment(python: str, version: str, purpose: str) -> Path:
     folder = ROOT / ".venv" / f"{purpose}-{version}"
     executable = folder / "bin" / "python"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + EXTRAS[purpose].encode()).hexdigest()
-    stamp = folder / ".calco-stamp"
+    stamp = folder / ".ricalco-stamp"
     if executable.exists() and stamp.exists() and stamp.read_text() == wanted:
         return executable
     print(f"== building {folder.relative_to(ROOT)} with Python {version}", flush=True)
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> int:
     purpose, *rest = arguments
     found = interpreters()
     if not found:
-        raise SystemExit("calco needs Python 3.11 or newer, with the venv module; none was found")
+        raise SystemExit("ricalco needs Python 3.11 or newer, with the venv module; none was found")
     if purpose == "test":
         return test(found, rest)
     version, python = one_interpreter(found)

@@ -6,13 +6,13 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 
-from calco.avals import shaped
-from calco.ops import arithmetic
-from calco.ops.comparison import ge_p, gt, le_p
-from calco.ops.convolution import conv_dimension_numbers
-from calco.ops.dot import Precision
-from calco.ops.selection import select
-from calco.tracing import stage
+from ricalco.avals import shaped
+from ricalco.ops import arithmetic
+from ricalco.ops.comparison import ge_p, gt, le_p
+from ricalco.ops.convolution import conv_dimension_numbers
+from ricalco.ops.dot import Precision
+from ricalco.ops.selection import select
+from ricalco.tracing import stage
 from tests.cases import Case
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

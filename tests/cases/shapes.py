@@ -6,8 +6,8 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from calco.ops import arithmetic
-from calco.ops.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, combination
+from ricalco.ops import arithmetic
+from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, combination
 from tests.cases import Case
 
 CLIP, FILL, PROMISE = GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP, GatherScatterMode.PROMISE_IN_BOUNDS

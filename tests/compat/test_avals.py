@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
-from calco.avals import dtypes, options, python_aval
+import ricalco
+import ricalco.numpy as cnp
+from ricalco.avals import dtypes, options, python_aval
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 jnp = jax.numpy
@@ -72,7 +72,7 @@ def test_sums_of_weak_and_strong_arrays(x64):
             return either(lambda: zeros(xp, *a) + zeros(xp, *b))
         return module.eval_shape(lambda: [x if not isinstance(x, str) else None for x in itertools.starmap(one, pairs)])
 
-    ours, theirs = program(calco, cnp), program(jax, jnp)
+    ours, theirs = program(ricalco, cnp), program(jax, jnp)
     kinds = [[None if x is None else (str(x.dtype), bool(x.weak_type)) for x in found] for found in (ours, theirs)]
     assert not [(p, a, b) for p, a, b in zip(pairs, *kinds) if a != b]
     assert sum(x is not None for x in ours) > 100

@@ -1,4 +1,4 @@
-"""Programs with prints and callbacks through calco and JAX: the same lines, values, types and classes of errors."""
+"""Programs with prints and callbacks through ricalco and JAX: the same lines, values, types and classes of errors."""
 from __future__ import annotations
 
 import doctest
@@ -10,16 +10,17 @@ import jax.experimental
 import numpy as np
 import pytest
 
-import calco
-import calco.control.callbacks
-import calco.control.callbacks_breakpoint
-import calco.control.callbacks_print
-import calco.numpy as jnp
+import ricalco
+import ricalco.control.callbacks
+import ricalco.control.callbacks_breakpoint
+import ricalco.control.callbacks_print
+import ricalco.numpy as jnp
 
 OURS = types.SimpleNamespace(
-    np=jnp, jit=calco.jit, grad=calco.grad, vmap=calco.vmap, jvp=calco.jvp, lax=calco.lax, debug=calco.debug,
-    pure=calco.pure_callback, io=calco.experimental.io_callback, Type=calco.ShapeDtypeStruct,
-    barrier=calco.effects_barrier, linearize=calco.linearize, hessian=calco.hessian, shape=calco.eval_shape)
+    np=jnp, jit=ricalco.jit, grad=ricalco.grad, vmap=ricalco.vmap, jvp=ricalco.jvp, lax=ricalco.lax,
+    debug=ricalco.debug,
+    pure=ricalco.pure_callback, io=ricalco.experimental.io_callback, Type=ricalco.ShapeDtypeStruct,
+    barrier=ricalco.effects_barrier, linearize=ricalco.linearize, hessian=ricalco.hessian, shape=ricalco.eval_shape)
 THEIRS = types.SimpleNamespace(
     np=jax.numpy, jit=jax.jit, grad=jax.grad, vmap=jax.vmap, jvp=jax.jvp, lax=jax.lax, debug=jax.debug,
     pure=jax.pure_callback, io=jax.experimental.io_callback, Type=jax.ShapeDtypeStruct, barrier=jax.effects_barrier,
@@ -85,7 +86,7 @@ def run(m, make, capsys):
     m.barrier()
     lines = capsys.readouterr().out.splitlines()
     leaves = [np.asarray(v) for v in jax.tree.leaves(out)] if m is THEIRS else [
-        np.asarray(v) for v in calco.tree.leaves(out)]
+        np.asarray(v) for v in ricalco.tree.leaves(out)]
     return lines, leaves
 
 
@@ -146,8 +147,8 @@ def test_nothing_runs_for_types_alone(capsys):
         assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("module", [calco.control.callbacks, calco.control.callbacks_print,
-                                    calco.control.callbacks_breakpoint])
+@pytest.mark.parametrize("module", [ricalco.control.callbacks, ricalco.control.callbacks_print,
+                                    ricalco.control.callbacks_breakpoint])
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(module)
     assert found.attempted and not found.failed

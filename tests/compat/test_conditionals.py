@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
+import ricalco
+import ricalco.numpy as cnp
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 jnp = jax.numpy
@@ -67,9 +67,9 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 def test_values_types_and_trees(name, jitted):
     program = VALUES[name]
-    ours, theirs = ((lambda: program(calco, cnp)), (lambda: program(jax, jnp)))
+    ours, theirs = ((lambda: program(ricalco, cnp)), (lambda: program(jax, jnp)))
     if jitted:
-        ours, theirs = calco.jit(ours), jax.jit(theirs)
+        ours, theirs = ricalco.jit(ours), jax.jit(theirs)
     ours, theirs = ours(), theirs()
     assert str(jax.tree.structure(ours)) == str(jax.tree.structure(theirs))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
@@ -95,7 +95,7 @@ PRINTED = {
 def test_the_printed_form(name):
     """Each equation of JAX's program, in its order, with the same programs inside."""
     make, args = PRINTED[name]
-    ours, theirs = calco.make_jaxpr(make(calco, cnp))(*args), jax.make_jaxpr(make(jax, jnp))(*args)
+    ours, theirs = ricalco.make_jaxpr(make(ricalco, cnp))(*args), jax.make_jaxpr(make(jax, jnp))(*args)
     text = ours.pretty_print(jax=True)
     assert text.replace(" \n", "\n") == str(theirs).replace(" \n", "\n")
 
@@ -121,7 +121,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_classes_of_errors(name):
     raised = []
-    for module in (jax, calco):
+    for module in (jax, ricalco):
         with pytest.raises((TypeError, ValueError)) as caught:
             ERRORS[name](module)
         raised.append(TypeError if isinstance(caught.value, TypeError) else ValueError)

@@ -6,16 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calco.avals import options
-from calco.engine import Executable, put
-from calco.ir import check_jaxpr
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.ops import convolution
-from calco.ops.structure import aval_of
-from calco.tracing import stage
-from calco.transforms.api import jvp, vjp
-from calco.transforms.mapping import vmap
+from ricalco.avals import options
+from ricalco.engine import Executable, put
+from ricalco.ir import check_jaxpr
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import convolution
+from ricalco.ops.structure import aval_of
+from ricalco.tracing import stage
+from ricalco.transforms.api import jvp, vjp
+from ricalco.transforms.mapping import vmap
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(4, 6, 5, 7)).astype(np.float32)

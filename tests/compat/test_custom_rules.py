@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
+import ricalco
+import ricalco.numpy as cnp
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 
@@ -56,8 +56,8 @@ def functions(lib, np_, lax):
             "custom_linear_solve": solve}
 
 
-FUNCTIONS = {calco: functions(calco, cnp, calco.lax), jax: functions(jax, jax.numpy, jax.lax)}
-NAMES = list(FUNCTIONS[calco])
+FUNCTIONS = {ricalco: functions(ricalco, cnp, ricalco.lax), jax: functions(jax, jax.numpy, jax.lax)}
+NAMES = list(FUNCTIONS[ricalco])
 
 NESTED = {
     "alone": lambda lib, f: f,
@@ -96,7 +96,7 @@ def test_values(name, nesting, transform):
     if (name, nesting, transform) in WRONG_IN_JAX:
         pytest.skip("JAX drops the rule there; see test_a_loop_uses_the_rule_at_every_step_and_order")
     results = []
-    for lib in (calco, jax):
+    for lib in (ricalco, jax):
         try:
             results.append(TRANSFORMED[transform](lib, NESTED[nesting](lib, FUNCTIONS[lib][name])))
         except TypeError as error:
@@ -106,7 +106,7 @@ def test_values(name, nesting, transform):
         assert type(ours) is type(theirs), ours
         return
     assert not isinstance(ours, Exception), ours
-    for a, b in zip(calco.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    for a, b in zip(ricalco.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
         assert np.asarray(a).dtype == np.asarray(b).dtype
 
@@ -123,23 +123,23 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_print_alike(name):
     texts = []
-    for lib in (calco, jax):
+    for lib in (ricalco, jax):
         function, args = PROGRAMS[name](lib, FUNCTIONS[lib])
         program = lib.make_jaxpr(function)(*args)
-        texts.append(program.pretty_print(jax=True) if lib is calco else str(program))
+        texts.append(program.pretty_print(jax=True) if lib is ricalco else str(program))
     assert texts[0] == texts[1]
 
 
 def test_constants_of_the_function_print_alike():
     texts = []
-    for lib in (calco, jax):
+    for lib in (ricalco, jax):
         @lib.custom_jvp
         def shifted(x):
             return x + FIXED
 
         shifted.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
         program = lib.make_jaxpr(shifted)(np.ones(3, np.float32))
-        texts.append(program.pretty_print(jax=True) if lib is calco else str(program))
+        texts.append(program.pretty_print(jax=True) if lib is ricalco else str(program))
     assert texts[0].replace("<lambda>", "") == texts[1].replace("<lambda>", "") and "num_consts=1" in texts[0]
 
 
@@ -175,7 +175,7 @@ def zeros_seen(lib, np_):
 
 
 def test_symbolic_zeros_are_alike():
-    assert zeros_seen(calco, cnp) == zeros_seen(jax, jax.numpy)
+    assert zeros_seen(ricalco, cnp) == zeros_seen(jax, jax.numpy)
 
 
 WRONG = {
@@ -213,7 +213,7 @@ def traced_nondiff(lib):
 @pytest.mark.parametrize("name", WRONG)
 def test_errors_are_of_jaxs_classes(name):
     raised = []
-    for lib in (calco, jax):
+    for lib in (ricalco, jax):
         with pytest.raises(Exception) as caught:
             WRONG[name](lib)
         raised.append(caught.value)

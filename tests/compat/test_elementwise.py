@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco import jvp, lax, vjp
-from calco.avals import dtypes, options, shaped
-from calco.engine import Executable, put
-from calco.ir import check_jaxpr
-from calco.jit.lowering import lower_module
-from calco.ops.structure import aval_of
-from calco.tracing import stage
+from ricalco import jvp, lax, vjp
+from ricalco.avals import dtypes, options, shaped
+from ricalco.engine import Executable, put
+from ricalco.ir import check_jaxpr
+from ricalco.jit.lowering import lower_module
+from ricalco.ops.structure import aval_of
+from ricalco.tracing import stage
 
 UNARY = ("abs neg sign square sqrt rsqrt cbrt exp exp2 log expm1 log1p logistic sin cos tan asin acos atan sinh cosh "
          "tanh asinh acosh atanh erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e floor ceil round is_finite "

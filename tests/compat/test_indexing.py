@@ -10,8 +10,8 @@ import jax.numpy
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy
+import ricalco
+import ricalco.numpy
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 I = np.array([0, 1, 1])
@@ -76,19 +76,19 @@ def fail_alike(ours, theirs):
 
 @pytest.fixture(scope="module")
 def both():
-    return calco.numpy.asarray(X), jax.numpy.asarray(X)
+    return ricalco.numpy.asarray(X), jax.numpy.asarray(X)
 
 
 @pytest.mark.parametrize("name", READS)
 def test_read(name, both):
     index = READS[name]
-    same(both[0][index(calco.numpy)], both[1][index(jax.numpy)])
+    same(both[0][index(ricalco.numpy)], both[1][index(jax.numpy)])
 
 
 def test_read_traced():
     """All the reads in one program each, with static indices and traced arrays."""
     reads = list(READS.values())
-    ours = calco.jit(lambda x: [x[index(calco.numpy)] for index in reads])(X)
+    ours = ricalco.jit(lambda x: [x[index(ricalco.numpy)] for index in reads])(X)
     theirs = jax.jit(lambda x: [x[index(jax.numpy)] for index in reads])(X)
     for a, b in zip(ours, theirs, strict=True):
         same(a, b)
@@ -97,27 +97,27 @@ def test_read_traced():
 @pytest.mark.parametrize("name", ERRORS)
 def test_read_error(name, both):
     index = ERRORS[name]
-    fail_alike(lambda: both[0][index(calco.numpy)], lambda: both[1][index(jax.numpy)])
+    fail_alike(lambda: both[0][index(ricalco.numpy)], lambda: both[1][index(jax.numpy)])
 
 
 @pytest.mark.parametrize("index", [lambda x, i: x[i:], lambda x, i: x[:i + 1], lambda x, i: x[x > 0]])
 def test_traced_index_error(index):
-    fail_alike(lambda: calco.make_jaxpr(index)(X, 1), lambda: jax.make_jaxpr(index)(X, 1))
+    fail_alike(lambda: ricalco.make_jaxpr(index)(X, 1), lambda: jax.make_jaxpr(index)(X, 1))
 
 
 @pytest.mark.parametrize("index", [0, -1])
 def test_empty_dimension(index):
-    ours, theirs = calco.numpy.zeros((0, 3)), jax.numpy.zeros((0, 3))
+    ours, theirs = ricalco.numpy.zeros((0, 3)), jax.numpy.zeros((0, 3))
     fail_alike(lambda: ours[index], lambda: theirs[index])
     fail_alike(lambda: ours.at[index].set(1), lambda: theirs.at[index].set(1))
-    assert ours[calco.numpy.zeros((0,), int)].shape == (0, 3)
+    assert ours[ricalco.numpy.zeros((0,), int)].shape == (0, 3)
 
 
 @pytest.mark.parametrize("text", [
     "x[0]", "x[-1, 1:3]", "x[..., ::2]", "x[::-1]", "x[:, 2:0:-1]", "x[:]", "x[()]"])
 def test_static_jaxpr_is_that_of_jax(text):
     function = eval(f"lambda x: {text}")
-    assert str(calco.make_jaxpr(function)(X)) == str(jax.make_jaxpr(function)(X))
+    assert str(ricalco.make_jaxpr(function)(X)) == str(jax.make_jaxpr(function)(X))
 
 
 # --- updates ------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def all_writes(jnp, x, y):
 
 def test_writes():
     y = np.arange(3, dtype=np.float32)
-    ours = calco.jit(lambda x, y: all_writes(calco.numpy, x, y))(X, y)
+    ours = ricalco.jit(lambda x, y: all_writes(ricalco.numpy, x, y))(X, y)
     theirs = jax.jit(lambda x, y: all_writes(jax.numpy, x, y))(X, y)
     assert len(ours) == len(theirs)
     for k, (a, b) in enumerate(zip(ours, theirs)):
@@ -169,13 +169,13 @@ def typed_writes(jnp, full):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_types_of_writes():
-    for a, b in zip(typed_writes(calco.numpy, calco.lax.full), typed_writes(jax.numpy, jax.lax.full), strict=True):
+    for a, b in zip(typed_writes(ricalco.numpy, ricalco.lax.full), typed_writes(jax.numpy, jax.lax.full), strict=True):
         same(a, b)
 
 
 def test_a_value_that_does_not_fit_warns():
     with pytest.warns(FutureWarning, match="float32 do not fit in int32"):
-        calco.numpy.arange(3).at[0].set(1.5)
+        ricalco.numpy.arange(3).at[0].set(1.5)
 
 
 @pytest.mark.parametrize("write", [
@@ -234,7 +234,7 @@ def test_random_indices(case, as_arguments):
         expected = x[index]
     except IndexError:  # masks and arrays that do not broadcast
         with pytest.raises((IndexError, ValueError)):
-            calco.numpy.asarray(x)[index]
+            ricalco.numpy.asarray(x)[index]
         return
     is_traced = [as_arguments and isinstance(e, np.ndarray) and e.dtype != bool for e in index]
     arrays = [e for e, traced in zip(index, is_traced) if traced]
@@ -244,7 +244,7 @@ def test_random_indices(case, as_arguments):
         place = tuple([next(feed) if traced else e for e, traced in zip(index, is_traced)])
         return x[place], x.at[place].set(-1.0), x.at[place].add(10.0)
 
-    read, was_set, added = calco.jit(program)(x, *arrays)
+    read, was_set, added = ricalco.jit(program)(x, *arrays)
     assert read.shape == expected.shape
     np.testing.assert_array_equal(np.asarray(read), expected)
     by_set, by_add = x.copy(), x.copy()

@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
+import ricalco
+import ricalco.numpy as cnp
 from tests.compat.test_transforms import check, same_kind, table
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
@@ -70,7 +70,7 @@ def test_the_same(program):
     map_=lambda m, xp: m.make_jaxpr(lambda x: m.lax.map(lambda a: a * a, x))(X))
 @pytest.mark.skipif(not jax.__version__.startswith("0.10"), reason="JAX prints loops in another form since 0.11")
 def test_the_same_text(program):
-    assert str(program(calco, cnp)) == str(program(jax, jnp))
+    assert str(program(ricalco, cnp)) == str(program(jax, jnp))
 
 
 @table(
@@ -92,7 +92,7 @@ def test_the_same_class_of_error(program):
         program(jax, jnp)
     expected = next(c for c in type(theirs.value).__mro__ if c.__module__ == "builtins")
     with pytest.raises(expected):
-        program(calco, cnp)
+        program(ricalco, cnp)
 
 
 def test_same_kind_can_tell_kinds_apart():

@@ -1,4 +1,4 @@
-"""`calco.numpy` against `jax.numpy`: values, dtypes, weak types, shapes, error classes.
+"""`ricalco.numpy` against `jax.numpy`: values, dtypes, weak types, shapes, error classes.
 
 Each row is an expression in `jnp` and the inputs below, evaluated with both libraries.
 """
@@ -11,8 +11,8 @@ import jax.numpy as oracle
 import numpy as np
 import pytest
 
-import calco.numpy as jnp
-from calco.core import Array
+import ricalco.numpy as jnp
+from ricalco.core import Array
 
 _random = np.random.RandomState(0)
 INPUTS = {

@@ -8,8 +8,8 @@ import jax.numpy
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy
+import ricalco
+import ricalco.numpy
 
 ARRAYS = dict(
     x=np.arange(6, dtype=np.float32).reshape(2, 3), y=np.arange(24, dtype=np.int32).reshape(2, 3, 4),
@@ -188,7 +188,7 @@ def same(text, ours, theirs):
 def test_in_one_program(start):
     """Compiled together, a dozen at a time: values, dtypes, weak types, shapes."""
     texts = expressions(TRACED)[start:start + 12]
-    ours = calco.jit(lambda arrays: [run(calco.numpy, t, arrays) for t in texts])(ARRAYS)
+    ours = ricalco.jit(lambda arrays: [run(ricalco.numpy, t, arrays) for t in texts])(ARRAYS)
     theirs = jax.jit(lambda arrays: [run(jax.numpy, t, arrays) for t in texts])(ARRAYS)
     for text, a, b in zip(texts, ours, theirs, strict=True):
         same(text, a, b)
@@ -196,13 +196,13 @@ def test_in_one_program(start):
 
 @pytest.mark.parametrize("text", expressions(CONCRETE))
 def test_eager(text):
-    same(text, run(calco.numpy, text, as_arrays(calco.numpy)), run(jax.numpy, text, as_arrays(jax.numpy)))
+    same(text, run(ricalco.numpy, text, as_arrays(ricalco.numpy)), run(jax.numpy, text, as_arrays(jax.numpy)))
 
 
 @pytest.mark.parametrize("text", expressions(TRACED)[::9])
 def test_eager_sample(text):
     """Eagerly, a function of several operations is one program of the same meaning."""
-    same(text, run(calco.numpy, text, as_arrays(calco.numpy)), run(jax.numpy, text, as_arrays(jax.numpy)))
+    same(text, run(ricalco.numpy, text, as_arrays(ricalco.numpy)), run(jax.numpy, text, as_arrays(jax.numpy)))
 
 
 def fail_alike(ours, theirs):
@@ -217,13 +217,13 @@ def fail_alike(ours, theirs):
 
 @pytest.mark.parametrize("text", expressions(ERRORS))
 def test_error(text):
-    fail_alike(lambda: run(calco.numpy, text, as_arrays(calco.numpy)),
+    fail_alike(lambda: run(ricalco.numpy, text, as_arrays(ricalco.numpy)),
                lambda: run(jax.numpy, text, as_arrays(jax.numpy)))
 
 
 @pytest.mark.parametrize("text", TRACED_ERRORS)
 def test_traced_error(text):
-    with pytest.raises(calco.errors.ConcretizationTypeError):
-        calco.make_jaxpr(lambda arrays: run(calco.numpy, text, arrays))(ARRAYS)
+    with pytest.raises(ricalco.errors.ConcretizationTypeError):
+        ricalco.make_jaxpr(lambda arrays: run(ricalco.numpy, text, arrays))(ARRAYS)
     with pytest.raises(jax.errors.ConcretizationTypeError):
         jax.make_jaxpr(lambda arrays: run(jax.numpy, text, arrays))(ARRAYS)

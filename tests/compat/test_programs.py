@@ -1,4 +1,4 @@
-"""Whole programs give in calco what they give in jax and in NumPy: values, dtypes, weak types, gradients."""
+"""Whole programs give in ricalco what they give in jax and in NumPy: values, dtypes, weak types, gradients."""
 from __future__ import annotations
 
 import functools
@@ -6,8 +6,8 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
+import ricalco
+import ricalco.numpy as cnp
 from tests.programs import PROGRAMS, Program
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
@@ -30,8 +30,8 @@ def jax_results(program: Program):
 
 @functools.cache
 def compiled(program: Program):
-    """The program compiled by calco, for all tests of this file."""
-    return calco.jit(functools.partial(program.function, cnp))
+    """The program compiled by ricalco, for all tests of this file."""
+    return ricalco.jit(functools.partial(program.function, cnp))
 
 
 def assert_close(got, want, program: Program, what: str):
@@ -54,20 +54,20 @@ def types(tree):
 @every_program
 def test_jit_agrees_with_jax_and_numpy(program):
     results = compiled(program)(*program.arguments())
-    assert_close(results, numpy_results(program), program, "calco.jit and numpy")
-    assert_close(results, jax_results(program), program, "calco.jit and jax.jit")
+    assert_close(results, numpy_results(program), program, "ricalco.jit and numpy")
+    assert_close(results, jax_results(program), program, "ricalco.jit and jax.jit")
     assert types(results) == types(jax_results(program))
-    again = compiled(program)(*calco.tree.map(cnp.asarray, program.arguments()))
+    again = compiled(program)(*ricalco.tree.map(cnp.asarray, program.arguments()))
     assert compiled(program).cache_info().misses == 1
-    for a, b in zip(calco.tree.leaves(results), calco.tree.leaves(again), strict=True):
+    for a, b in zip(ricalco.tree.leaves(results), ricalco.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 @every_program
 def test_eager_agrees_with_jit(program):
-    arguments = calco.tree.map(cnp.asarray, program.arguments())
+    arguments = ricalco.tree.map(cnp.asarray, program.arguments())
     eager = program.function(cnp, *arguments)
-    assert_close(eager, numpy_results(program), program, "calco eager and numpy")
+    assert_close(eager, numpy_results(program), program, "ricalco eager and numpy")
     assert types(eager) == types(jax_results(program))
 
 
@@ -85,7 +85,7 @@ def test_gradients_agree_with_jax(program):
         scalar = scalar_of(xp, program.function, module.tree.leaves)
         return module.jit(module.value_and_grad(scalar, argnums=program.differentiable))(*program.arguments())
 
-    ours, theirs = gradient(calco, cnp), gradient(jax, jnp)
+    ours, theirs = gradient(ricalco, cnp), gradient(jax, jnp)
     assert_close(ours, theirs, program._replace(scale=10 * program.scale), "gradients")
     assert types(ours) == types(theirs)
     assert all(np.isfinite(x).all() for x in map(np.asarray, jax.tree.leaves(ours)))
@@ -96,11 +96,11 @@ def test_gradients_agree_with_jax(program):
     ids=lambda p: p.name)
 def test_vmap_agrees_with_a_loop(program):
     one = program.arguments()
-    two = calco.tree.map(lambda x: x if np.asarray(x).dtype.kind in "bui" else x * np.float32(0.5), one)
-    both = calco.tree.map(lambda a, b: np.stack([a, b]), one, two)
+    two = ricalco.tree.map(lambda x: x if np.asarray(x).dtype.kind in "bui" else x * np.float32(0.5), one)
+    both = ricalco.tree.map(lambda a, b: np.stack([a, b]), one, two)
     function = functools.partial(program.function, cnp)
-    mapped = calco.jit(calco.vmap(function))(*both)
-    looped = calco.tree.map(lambda a, b: np.stack([a, b]), compiled(program)(*one), compiled(program)(*two))
+    mapped = ricalco.jit(ricalco.vmap(function))(*both)
+    looped = ricalco.tree.map(lambda a, b: np.stack([a, b]), compiled(program)(*one), compiled(program)(*two))
     assert_close(mapped, looped, program, "vmap and a loop")
 
 
@@ -108,7 +108,7 @@ def test_vmap_agrees_with_a_loop(program):
 def test_printed_programs_have_the_results_of_the_function(program):
     """The jaxpr's types are those that running gives, and shapes need no run."""
     function = functools.partial(program.function, cnp)
-    closed = calco.make_jaxpr(function)(*program.arguments())
-    shapes = calco.eval_shape(function, *program.arguments())
+    closed = ricalco.make_jaxpr(function)(*program.arguments())
+    shapes = ricalco.eval_shape(function, *program.arguments())
     assert [(a.shape, str(a.dtype), a.weak_type) for a in closed.out_avals] == types(shapes)
     assert types(shapes) == types(jax_results(program))

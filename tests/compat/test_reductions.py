@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.engine import Executable, put
-from calco.ir import check_jaxpr
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.ops import (
+from ricalco.engine import Executable, put
+from ricalco.ir import check_jaxpr
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import (
     arithmetic,
     bitwise,
     comparison,
@@ -27,8 +27,8 @@ from calco.ops import (
     structure,
     windows,
 )
-from calco.tracing import stage
-from calco.transforms.api import jvp, vjp
+from ricalco.tracing import stage
+from ricalco.transforms.api import jvp, vjp
 
 lax = SimpleNamespace(
     **{name: getattr(module, name)

@@ -1,11 +1,11 @@
-"""Mutable references through calco and through JAX: values, types and jaxprs."""
+"""Mutable references through ricalco and through JAX: values, types and jaxprs."""
 from __future__ import annotations
 
 import jax
 import numpy as np
 import pytest
 
-import calco
+import ricalco
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
 
@@ -67,7 +67,7 @@ ids = [f.__name__ for f in FUNCTIONS]
 
 
 def both(transform, function):
-    modules = (calco, jax)
+    modules = (ricalco, jax)
     return [m.tree.leaves(transform(m, lambda x, m=m: function(m, x))(X)) for m in modules]
 
 
@@ -103,7 +103,7 @@ def test_gradients(function):
 
 @pytest.mark.parametrize("function", [reads, writes], ids=lambda f: f.__name__)
 def test_printed_forms(function):
-    ours = calco.make_jaxpr(lambda x: function(calco, x))(X).pretty_print(jax=True)
+    ours = ricalco.make_jaxpr(lambda x: function(ricalco, x))(X).pretty_print(jax=True)
     theirs = str(jax.make_jaxpr(lambda x: function(jax, x))(X))
     if function is reads:  # JAX prints the size of a strided slice, and not its stride
         ours, theirs = ours.replace("[:1,::2]", "[:1,*]"), theirs.replace("[:1,:2]", "[:1,*]")
@@ -120,7 +120,7 @@ def test_arguments_and_captures():
     for make in (lambda m, r: m.jit(lambda r, x: update(m, r, x)), lambda m, r: lambda _, x: m.jit(
             lambda x: update(m, r, x))(x)):
         results = []
-        for m in (calco, jax):
+        for m in (ricalco, jax):
             ref = m.new_ref(m.numpy.arange(3.0))
             f = make(m, ref)
             results.append(([f(ref, 2.0), f(ref, 3.0)], ref[...]))
@@ -132,6 +132,6 @@ def test_arguments_and_captures():
     lambda m, r: r.__setitem__(0, m.numpy.int32(1)), lambda m, r: r.__setitem__(..., 1.0),
     lambda m, r: m.jit(lambda: r[::-1])()])
 def test_errors_are_of_jaxs_classes(call):
-    for m in (calco, jax):
+    for m in (ricalco, jax):
         with pytest.raises(ValueError):
             call(m, m.new_ref(m.numpy.arange(3.0)))

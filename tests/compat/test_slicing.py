@@ -1,4 +1,4 @@
-"""Shape operations, slices, gather and scatter: the same calls through calco and through jax."""
+"""Shape operations, slices, gather and scatter: the same calls through ricalco and through jax."""
 from __future__ import annotations
 
 import jax
@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from jax import lax as jax_lax
 
-from calco import lax as calco_lax
-from calco.avals import ShapedArray
-from calco.engine import Executable, put
-from calco.ir import to_text
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.tracing import stage
-from calco.transforms.api import grad
-from calco.transforms.mapping import vmap
+from ricalco import lax as ricalco_lax
+from ricalco.avals import ShapedArray
+from ricalco.engine import Executable, put
+from ricalco.ir import to_text
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.tracing import stage
+from ricalco.transforms.api import grad
+from ricalco.transforms.mapping import vmap
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 3
 I = np.int32(1)
@@ -116,7 +116,7 @@ AVALS = [ShapedArray(x.shape, x.dtype) for x in ARGS]
 
 def test_values_and_types():
     """All programs as one, so that each side compiles once."""
-    program = stage(lambda *args: [f(calco_lax, *args) for f in PROGRAMS.values()], AVALS)
+    program = stage(lambda *args: [f(ricalco_lax, *args) for f in PROGRAMS.values()], AVALS)
     avals = [v.aval for v in program.jaxpr.outvars]
     consts = [np.asarray(c) for c in program.consts]
     operands = [put(x, ShapedArray(x.shape, x.dtype)) for x in (*consts, *ARGS)]
@@ -127,7 +127,7 @@ def test_values_and_types():
         np.testing.assert_array_equal(np.asarray(actual), np.asarray(wanted), err_msg=name, strict=True)
 
 
-# A closed-over NumPy array is a constant of calco's program and a literal or constant of jax's; and jax takes an
+# A closed-over NumPy array is a constant of ricalco's program and a literal or constant of jax's; and jax takes an
 # array of indices apart by slices or by `unstack`, as its version has it.
 NOT_PRINTED_ALIKE = {"scatter_max bool", "dynamic_slice array"}
 
@@ -135,7 +135,7 @@ NOT_PRINTED_ALIKE = {"scatter_max bool", "dynamic_slice array"}
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - NOT_PRINTED_ALIKE))
 def test_printed_program(name):
     """In JAX's form, letter for letter."""
-    ours = stage(lambda *args: [PROGRAMS[name](calco_lax, *args)], AVALS)
+    ours = stage(lambda *args: [PROGRAMS[name](ricalco_lax, *args)], AVALS)
     theirs = jax.make_jaxpr(lambda *args: PROGRAMS[name](jax_lax, *args))(*ARGS)
     assert to_text(ours.jaxpr, jax=True) == str(theirs)
 
@@ -182,11 +182,11 @@ def total(lax, x):
     """The sum of the squares."""
     axes = tuple(range(x.ndim))
     squares = lax.mul(x, x)
-    return lax.reduce_sum(squares, axes) if lax is calco_lax else jax.numpy.sum(squares, axes)
+    return lax.reduce_sum(squares, axes) if lax is ricalco_lax else jax.numpy.sum(squares, axes)
 
 
 def test_derivatives_and_batches():
-    program = stage(lambda x, p: [f(calco_lax, grad, vmap, x, p) for f in DERIVED.values()], [AVALS[0], AVALS[2]])
+    program = stage(lambda x, p: [f(ricalco_lax, grad, vmap, x, p) for f in DERIVED.values()], [AVALS[0], AVALS[2]])
     avals = [v.aval for v in program.jaxpr.outvars]
     assert not program.consts
     run = Executable(lower_module(program.jaxpr, "all_derived").text, avals)
@@ -197,7 +197,7 @@ def test_derivatives_and_batches():
         np.testing.assert_allclose(np.asarray(actual), np.asarray(wanted), rtol=1e-6, err_msg=name)
 
 
-# lax -> anything; jax raises, and calco raises the same class.
+# lax -> anything; jax raises, and ricalco raises the same class.
 ERRORS = {
     "squeeze size": lambda lax: lax.squeeze(X, (0,)),
     "squeeze axis": lambda lax: lax.squeeze(X, (5,)),
@@ -296,5 +296,5 @@ def test_error_class(name):
     with pytest.raises(Exception) as theirs:
         ERRORS[name](jax_lax)
     with pytest.raises(theirs.type) as ours:
-        ERRORS[name](calco_lax)
+        ERRORS[name](ricalco_lax)
     assert str(ours.value)

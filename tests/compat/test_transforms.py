@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as cnp
+import ricalco
+import ricalco.numpy as cnp
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 jnp = jax.numpy
@@ -34,7 +34,7 @@ def same_kind(ours, theirs) -> bool:
 
 
 def check(program, tolerance=2e-5):
-    ours, theirs = program(calco, cnp), program(jax, jnp)
+    ours, theirs = program(ricalco, cnp), program(jax, jnp)
     our_leaves, their_leaves = jax.tree.leaves(ours), jax.tree.leaves(theirs)
     assert len(our_leaves) == len(their_leaves)
     for path, (a, b) in enumerate(zip(our_leaves, their_leaves)):
@@ -379,5 +379,5 @@ def test_errors_have_the_class_of_jax_and_name_the_argument(program, message):
     with pytest.raises(Exception) as theirs:
         program(jax, jnp)
     with pytest.raises(Exception, match=f"(?s){message}") as ours:
-        program(calco, cnp)
+        program(ricalco, cnp)
     assert type(ours.value).__name__ == type(theirs.value).__name__

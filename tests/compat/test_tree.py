@@ -1,4 +1,4 @@
-"""`calco.tree` and `calco.tree_util` take trees apart and put them together as JAX's do."""
+"""`ricalco.tree` and `ricalco.tree_util` take trees apart and put them together as JAX's do."""
 from __future__ import annotations
 
 import collections
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import calco
-from calco import tree_util as ours
+import ricalco
+from ricalco import tree_util as ours
 
 jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
 theirs = jax.tree_util
@@ -124,7 +124,7 @@ def test_dicts_flatten_in_the_order_of_keys_and_come_back_as_they_were():
     """JAX returns them sorted; the values are the same."""
     tree = {"b": 1, "a": {"d": 2, "c": 3}}
     assert ours.tree_leaves(tree) == theirs.tree_leaves(tree) == [3, 2, 1]
-    again = calco.tree.map(lambda x: x * 2, tree)
+    again = ricalco.tree.map(lambda x: x * 2, tree)
     assert again == jax.tree.map(lambda x: x * 2, tree)
     assert list(again) == ["b", "a"] and list(again["a"]) == ["d", "c"]
     assert ours.tree_structure(tree) == ours.tree_structure({"a": {"c": 0, "d": 0}, "b": 0})
@@ -132,7 +132,7 @@ def test_dicts_flatten_in_the_order_of_keys_and_come_back_as_they_were():
 
 def test_dropped_and_static_fields():
     layer = Layer(1, 2, "first", scratch="old")
-    again = calco.tree.map(lambda x: x * 10, layer)
+    again = ricalco.tree.map(lambda x: x * 10, layer)
     assert again == jax.tree.map(lambda x: x * 10, layer) == Layer(10, 20, "first", None)
     assert ours.tree_structure(layer) != ours.tree_structure(Layer(1, 2, "second"))
 
@@ -193,7 +193,7 @@ def vars_of(key):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_functions(name):
-    assert repr(CALLS[name](ours, calco.tree)) == repr(CALLS[name](theirs, jax.tree))
+    assert repr(CALLS[name](ours, ricalco.tree)) == repr(CALLS[name](theirs, jax.tree))
 
 
 ERRORS = [
@@ -236,7 +236,7 @@ def test_errors(call, message):
     with pytest.raises(Exception) as expected:
         call(theirs, jax.tree)
     with pytest.raises(type(expected.value), match=f"(?s){message}"):
-        call(ours, calco.tree)
+        call(ours, ricalco.tree)
 
 
 def test_a_partial_prints_what_it_binds():
@@ -254,14 +254,15 @@ def total(t):
     return sum([(x * x).sum() for x in ours.tree_leaves(t)])
 
 
-SAME = [calco.jit(lambda t: t), calco.grad(total), calco.vmap(lambda t: t), calco.jit(calco.vmap(calco.grad(total)))]
+SAME = [ricalco.jit(lambda t: t), ricalco.grad(total), ricalco.vmap(lambda t: t),
+        ricalco.jit(ricalco.vmap(ricalco.grad(total)))]
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.RetraceWarning")  # many structures of one argument are the point
+@pytest.mark.filterwarnings("ignore::ricalco.errors.RetraceWarning")  # many structures of one argument are the point
 @pytest.mark.parametrize("tree", [t for t in TREES if ours.tree_leaves(t)], ids=repr)
 def test_containers_cross_jit_grad_and_vmap(tree):
     """Each with arrays for leaves, in the types they had."""
-    arrays = calco.tree.map(lambda x: calco.numpy.full(2, 3.0), tree)
+    arrays = ricalco.tree.map(lambda x: ricalco.numpy.full(2, 3.0), tree)
     for f in SAME:
         out = f(arrays)
         assert ours.tree_structure(out) == ours.tree_structure(arrays) and type(out) is type(arrays)

@@ -5,8 +5,8 @@ import jax.numpy as theirs
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 
 WINDOWS = ["bartlett", "blackman", "hamming", "hanning"]
 
@@ -19,19 +19,19 @@ def test_values(name, count):
     expected = getattr(theirs, name)(max(count, 0), *more)
     assert ours.shape == expected.shape == reference.shape and ours.dtype == expected.dtype
     np.testing.assert_allclose(ours, reference, rtol=2e-6, atol=2e-6)
-    np.testing.assert_array_equal(calco.jit(lambda: getattr(jnp, name)(count, *more))().shape, ours.shape)
+    np.testing.assert_array_equal(ricalco.jit(lambda: getattr(jnp, name)(count, *more))().shape, ours.shape)
 
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_in_double_precision(name):
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         window = getattr(jnp, name)(33)
         assert window.dtype == np.float64
         np.testing.assert_allclose(window, getattr(np, name)(33), rtol=1e-13, atol=1e-13)
 
 
 def test_the_shape_of_a_kaiser_window_has_a_derivative():
-    slope = calco.grad(lambda beta: jnp.sum(jnp.kaiser(9, beta)))(4.0)
+    slope = ricalco.grad(lambda beta: jnp.sum(jnp.kaiser(9, beta)))(4.0)
     step = 1e-4
     expected = (np.kaiser(9, 4 + step).sum() - np.kaiser(9, 4 - step).sum()) / (2 * step)
     np.testing.assert_allclose(slope, expected, rtol=1e-4)

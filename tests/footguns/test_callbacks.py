@@ -9,10 +9,10 @@ import traceback
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import debug, lax
-from calco.experimental import io_callback
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import debug, lax
+from ricalco.experimental import io_callback
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def test_a_print_in_a_mapped_branch_is_for_the_elements_that_take_it(lines):
     def f(x):
         lax.cond(x > 0, lambda x: debug.print("positive {}", x), lambda x: None, x)
         return x
-    calco.vmap(f)(jnp.array([1.0, -1.0, -2.0]))
-    calco.effects_barrier()
+    ricalco.vmap(f)(jnp.array([1.0, -1.0, -2.0]))
+    ricalco.effects_barrier()
     assert lines() == ["positive 1.0"]
 
 
@@ -37,8 +37,8 @@ def test_effects_in_a_scan_are_not_lost_and_not_doubled_under_grad(lines):
             debug.print("c={}", c, ordered=True)
             return c * 2.0, None
         return lax.scan(body, x, length=2)[0]
-    assert "debug" in str(calco.make_jaxpr(calco.value_and_grad(g))(1.0))
-    calco.value_and_grad(g)(1.0)
+    assert "debug" in str(ricalco.make_jaxpr(ricalco.value_and_grad(g))(1.0))
+    ricalco.value_and_grad(g)(1.0)
     assert lines() == ["c=1.0", "c=2.0"]
 
 
@@ -54,7 +54,7 @@ def test_an_effect_in_a_mapped_loop_is_refused_with_the_line_of_the_loop():
         return lax.while_loop(lambda c: c < n, body, 0.0)
     line = f.__code__.co_firstlineno + 1
     try:
-        calco.vmap(f)(jnp.array([1.0, 3.0]))
+        ricalco.vmap(f)(jnp.array([1.0, 3.0]))
     except ValueError as error:
         assert "vmap of lax.while_loop" in str(error) and f"test_callbacks.py:{line}" in str(error)
         assert "io_callback" in str(error) and log == []
@@ -65,13 +65,13 @@ def test_an_effect_in_a_mapped_loop_is_refused_with_the_line_of_the_loop():
 def test_an_effect_in_a_mapped_branch_happens_once_for_each_element_that_takes_it():
     """Case E16, its second half."""
     log = []
-    f = calco.vmap(lambda p: lax.cond(p, lambda: (io_callback(lambda: log.append("t"), None), 1)[1], lambda: 0))
+    f = ricalco.vmap(lambda p: lax.cond(p, lambda: (io_callback(lambda: log.append("t"), None), 1)[1], lambda: 0))
     assert f(jnp.array([True, False])).tolist() == [1, 0] and log == ["t"]
 
 
 def test_python_print_runs_once_and_debug_print_on_every_call(lines):
     """A reader may expect a line for each call from `print`."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         print("traced")
         debug.print("called with {}", x)
@@ -83,7 +83,7 @@ def test_python_print_runs_once_and_debug_print_on_every_call(lines):
 
 def test_an_f_string_shows_the_stand_in_and_a_format_string_the_value(lines):
     """A reader may expect the value from an f-string."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         debug.print(f"{x}".replace("{", "{{").replace("}", "}}"))
         debug.print("{}", x)
@@ -93,14 +93,14 @@ def test_an_f_string_shows_the_stand_in_and_a_format_string_the_value(lines):
     assert "i32[]" in stand_in or "int32" in stand_in
     assert value == "3"
     with pytest.raises(ValueError, match=r"f-string is no format string.*debug.print\(\"x = \{x\}\", x=x\)"):
-        calco.jit(lambda x: debug.print(f"x = {x.shape}", x=x))(3)
+        ricalco.jit(lambda x: debug.print(f"x = {x.shape}", x=x))(3)
 
 
 def test_append_in_a_traced_function_keeps_a_stand_in_and_a_callback_keeps_the_value():
     """A reader may expect numbers in the list."""
     log = []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         debug.callback(log.append, x)
         return x
@@ -118,7 +118,7 @@ def test_an_exception_in_a_callback_is_what_the_caller_catches():
         if v <= 0:
             raise NotPositive(v.item())
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         debug.callback(check, x)
         return x
@@ -132,19 +132,19 @@ def test_an_exception_in_a_callback_is_what_the_caller_catches():
 
 def test_a_callback_that_returns_float64_for_float32_is_narrowed_and_another_shape_is_an_error():
     """A reader may expect garbage, or a cast of anything."""
-    f32 = calco.ShapeDtypeStruct((), np.float32)
-    assert calco.jit(lambda x: calco.pure_callback(lambda v: np.float64(1.5), f32, x))(1.0).item() == 1.5
+    f32 = ricalco.ShapeDtypeStruct((), np.float32)
+    assert ricalco.jit(lambda x: ricalco.pure_callback(lambda v: np.float64(1.5), f32, x))(1.0).item() == 1.5
     with pytest.raises(TypeError, match=r"f32\[1\], but it was said to be f32\[\]"):
-        calco.jit(lambda x: calco.pure_callback(lambda v: np.ones(1, np.float32), f32, x))(1.0)
+        ricalco.jit(lambda x: ricalco.pure_callback(lambda v: np.ones(1, np.float32), f32, x))(1.0)
 
 
 def test_a_pure_callback_whose_result_is_not_used_does_not_run():
     """A reader may expect the side effect. `io_callback` is for those."""
     seen = []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
-        calco.pure_callback(lambda v: (seen.append(1), v)[1], x, x)
+        ricalco.pure_callback(lambda v: (seen.append(1), v)[1], x, x)
         return x
     f(1.0)
     assert seen == []
@@ -154,7 +154,7 @@ def test_loop_variables_of_callbacks_are_read_when_the_program_runs():
     """As in Python, a lambda made in a loop sees the last value: bind it as an argument."""
     seen = []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         for i in range(3):
             debug.callback(lambda: seen.append(i))  # noqa: B023
@@ -167,13 +167,13 @@ def test_loop_variables_of_callbacks_are_read_when_the_program_runs():
 
 def test_a_callback_may_call_the_jitted_function_that_it_is_in():
     """A reader may expect a deadlock."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
-        return calco.pure_callback(lambda v: f(v - 1) + 1 if v > 0 else v, x, x)
+        return ricalco.pure_callback(lambda v: f(v - 1) + 1 if v > 0 else v, x, x)
     assert f(3.0).item() == 3.0
 
 
 def test_a_callback_under_disable_jit_is_called_too(lines):
-    with calco.disable_jit():
-        calco.jit(lambda x: debug.print("{}", x))(1)
+    with ricalco.disable_jit():
+        ricalco.jit(lambda x: debug.print("{}", x))(1)
     assert lines() == ["1"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import checkify, lax
-from calco.test_util import check_grads
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import checkify, lax
+from ricalco.test_util import check_grads
 
 
 def line_of(function, offset: int = 1) -> int:
@@ -20,14 +20,14 @@ def test_a_where_does_not_keep_a_nan_out_of_the_gradient():
         root = jnp.sqrt(x)
         return jnp.where(x > 0, root, 0.0)
 
-    assert float(f(0.0)) == 0 and np.isnan(float(calco.grad(f)(0.0)))
-    with calco.debug_nans(True):
-        assert float(calco.jit(f)(0.0)) == 0
+    assert float(f(0.0)) == 0 and np.isnan(float(ricalco.grad(f)(0.0)))
+    with ricalco.debug_nans(True):
+        assert float(ricalco.jit(f)(0.0)) == 0
         with pytest.raises(FloatingPointError, match="backward pass") as caught:
-            calco.jit(calco.grad(f))(0.0)
+            ricalco.jit(ricalco.grad(f))(0.0)
     assert caught.value.place.line == line_of(f)
     twice = lambda x: jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0)  # noqa: E731
-    assert float(calco.grad(twice)(0.0)) == 0
+    assert float(ricalco.grad(twice)(0.0)) == 0
 
 
 def test_a_guarded_nan_is_not_blamed_for_another():
@@ -35,8 +35,8 @@ def test_a_guarded_nan_is_not_blamed_for_another():
     def f(x):
         logs = jnp.where(x > 0, jnp.log(x), 0.0)
         return logs + jnp.arccos(x)
-    with calco.debug_nans(True), pytest.raises(FloatingPointError) as caught:
-        calco.jit(f)(jnp.array([-0.5, 2.0]))
+    with ricalco.debug_nans(True), pytest.raises(FloatingPointError) as caught:
+        ricalco.jit(f)(jnp.array([-0.5, 2.0]))
     assert (caught.value.primitive, caught.value.place.line) == ("acos", line_of(f, 2))
 
 
@@ -44,16 +44,16 @@ def test_a_donated_argument_is_told_of_as_any_other():
     """A reader may expect the same report; the first run has given the memory away."""
     def f(x):
         return jnp.log(x)
-    with calco.debug_nans(True), pytest.raises(FloatingPointError, match="result of log") as caught:
-        calco.jit(f, donate_argnums=0)(jnp.array([-1.0, 1.0]))
+    with ricalco.debug_nans(True), pytest.raises(FloatingPointError, match="result of log") as caught:
+        ricalco.jit(f, donate_argnums=0)(jnp.array([-1.0, 1.0]))
     assert "deleted" not in str(caught.value)
 
 
 def test_a_program_compiled_before_debug_nans_is_checked_all_the_same():
     """A reader may expect the setting to hold for functions that are warm already, and not to stay after it."""
-    f = calco.jit(lambda x: jnp.log(x))
+    f = ricalco.jit(lambda x: jnp.log(x))
     f(-1.0)
-    with calco.debug_nans(True), pytest.raises(FloatingPointError):
+    with ricalco.debug_nans(True), pytest.raises(FloatingPointError):
         f(-1.0)
     assert np.isnan(float(f(-1.0)))
 
@@ -63,25 +63,25 @@ def test_a_check_in_a_compiled_function_is_not_dropped_in_silence():
     def f(x):
         checkify.check(x > 0, "not positive")
         return x
-    with pytest.raises(ValueError, match=f"test_checks.py:{line_of(f)} .*err, out = calco.jit"):
-        calco.jit(f)(1.0)
+    with pytest.raises(ValueError, match=f"test_checks.py:{line_of(f)} .*err, out = ricalco.jit"):
+        ricalco.jit(f)(1.0)
 
 
 def test_what_the_error_of_an_assert_offers_works():
     """A reader may expect `assert` to be checked when the program runs; what is offered instead is."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         assert jnp.all(x > 0), "bad input"
         return x + 1
 
     offered = r"checkify.check\(jnp.all\(x > 0\), 'bad input'\)"
-    with pytest.raises(calco.errors.TracerBoolConversionError, match=offered):
+    with pytest.raises(ricalco.errors.TracerBoolConversionError, match=offered):
         f(jnp.ones(2))
 
     def g(x):
         checkify.check(jnp.all(x > 0), 'bad input')
         return x + 1
-    assert "bad input" in calco.jit(checkify.checkify(g))(-jnp.ones(2))[0].get()
+    assert "bad input" in ricalco.jit(checkify.checkify(g))(-jnp.ones(2))[0].get()
 
 
 def test_an_exception_in_a_branch_offers_a_check():
@@ -89,7 +89,7 @@ def test_an_exception_in_a_branch_offers_a_check():
     def bad(x):
         raise ValueError("x is too big")
     with pytest.raises(ValueError, match="too big") as caught:
-        calco.jit(lambda x: lax.cond(x > 10, bad, lambda v: v, x))(5.0)
+        ricalco.jit(lambda x: lax.cond(x > 10, bad, lambda v: v, x))(5.0)
     assert any("checkify.check" in note for note in caught.value.__notes__)
 
 
@@ -98,20 +98,20 @@ def test_a_check_of_a_mapped_branch_counts_where_the_branch_is_taken():
     def inverse(x):
         checkify.check(x != 0, "zero")
         return 1 / x
-    f = calco.jit(checkify.checkify(calco.vmap(lambda x: lax.cond(x != 0, inverse, lambda v: v, x))))
+    f = ricalco.jit(checkify.checkify(ricalco.vmap(lambda x: lax.cond(x != 0, inverse, lambda v: v, x))))
     err, out = f(jnp.array([2.0, 0.0]))
     assert err.get() is None and out.tolist() == [0.5, 0.0]
 
 
 def test_checking_a_function_does_not_change_its_derivative():
     """A reader may expect the rule of a `custom_jvp` to hold inside `checkify`, which looks into the function."""
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def f(x):
         checkify.check(x < 100, "too much")
         return jnp.log(1 + jnp.exp(x))
     f.defjvp(lambda primals, tangents: (f(primals[0]), tangents[0] / (1 + jnp.exp(-primals[0]))))
     checked = lambda x: checkify.checkify(f, errors=checkify.all_checks)(x)[1]  # noqa: E731
-    assert float(calco.grad(f)(90.0)) == float(calco.grad(checked)(90.0)) == 1
+    assert float(ricalco.grad(f)(90.0)) == float(ricalco.grad(checked)(90.0)) == 1
     check_grads(checked, (1.5,), order=2)
 
 
@@ -119,6 +119,6 @@ def test_an_index_out_of_bounds_is_clamped_and_only_a_check_tells():
     """A reader may expect an IndexError."""
     f = lambda x, i: x[i]  # noqa: E731
     x = jnp.arange(3.0)
-    assert float(calco.jit(f)(x, 7)) == 2
-    err, out = calco.jit(checkify.checkify(f, errors=checkify.index_checks))(x, 7)
+    assert float(ricalco.jit(f)(x, 7)) == 2
+    err, out = ricalco.jit(checkify.checkify(f, errors=checkify.index_checks))(x, 7)
     assert float(out) == 2 and "index 7 is out of bounds for axis 0 with size 3" in err.get()

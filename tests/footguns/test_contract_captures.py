@@ -7,9 +7,9 @@ from time import perf_counter, sleep
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import StaleCaptureWarning, lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import StaleCaptureWarning, lax
 
 WEIGHTS = np.array([1.0, 2.0, 3.0], np.float32)
 X = np.array([1.0, 1.0, 1.0], np.float32)
@@ -17,7 +17,7 @@ X = np.array([1.0, 1.0, 1.0], np.float32)
 
 def record_of(function):
     """The record of the latest trace of a jitted function."""
-    return calco.last_traces(function)[-1]
+    return ricalco.last_traces(function)[-1]
 
 
 def program_of(function) -> str:
@@ -30,7 +30,7 @@ def test_writing_into_a_captured_numpy_array_changes_nothing():
     """A reader may expect the array to be read at each call; it is copied while tracing."""
     scale = np.array([1.0, 2.0, 3.0], np.float32)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         return x * scale
 
@@ -45,7 +45,7 @@ def test_writing_into_a_captured_numpy_array_changes_nothing():
 def test_rebinding_a_captured_name_changes_nothing():
     """A reader may expect the new array; the name was looked up while tracing."""
     offset = jnp.array([1.0, 2.0, 3.0])
-    f = calco.jit(lambda x: x + offset)
+    f = ricalco.jit(lambda x: x + offset)
     assert f(X).tolist() == [2, 3, 4]
     offset = jnp.array([10.0, 20.0, 30.0])
     with pytest.warns(StaleCaptureWarning, match="closure offset"):
@@ -57,20 +57,20 @@ def test_rebinding_a_captured_name_changes_nothing():
 def test_a_new_signature_takes_the_value_of_its_own_time():
     """Each trace has its own captures: f32 calls keep the old value, i32 calls see the new one."""
     scale = np.array([1, 2, 3], np.int32)
-    f = calco.jit(lambda x: x * scale)
+    f = ricalco.jit(lambda x: x * scale)
     assert f(X).tolist() == [1, 2, 3]
     scale[:] = 7
     assert f(np.ones(3, np.int32)).tolist() == [7, 7, 7]
     with pytest.warns(StaleCaptureWarning, match="closure scale"):
         assert f(X).tolist() == [1, 2, 3]
-    assert [r.captures[0].value.tolist() for r in calco.last_traces(f)] == [[1, 2, 3], [7, 7, 7]]
+    assert [r.captures[0].value.tolist() for r in ricalco.last_traces(f)] == [[1, 2, 3], [7, 7, 7]]
 
 
 def test_an_array_written_to_while_tracing_is_captured_once_at_its_first_use():
     """A reader may expect the second use to see the write; one object is one constant, never a mix."""
     table = np.array([1.0, 1.0, 1.0], np.float32)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         y = x + table
         table[:] = 50
@@ -86,7 +86,7 @@ def test_an_array_written_to_while_tracing_is_captured_once_at_its_first_use():
 
 def test_a_clear_of_the_caches_takes_the_new_value():
     scale = np.array([1.0, 2.0, 3.0], np.float32)
-    f = calco.jit(lambda x: x * scale)
+    f = ricalco.jit(lambda x: x * scale)
     f(X)
     scale[:] = 5
     f.clear_cache()
@@ -103,7 +103,7 @@ def test_an_attribute_read_through_self_is_frozen_too():
             return x * self.w * self.gain
 
     layer = Layer()
-    step = calco.jit(layer.apply)
+    step = ricalco.jit(layer.apply)
     assert step(X).tolist() == [6, 6, 6]
     layer.w, layer.gain = np.zeros(3, np.float32), 0.0
     with pytest.warns(StaleCaptureWarning) as told:
@@ -119,7 +119,7 @@ def test_an_attribute_read_through_self_is_frozen_too():
 # --- one object, one constant -------------------------------------------------------------------
 
 def test_the_same_object_used_twice_is_one_constant():
-    f = calco.jit(lambda x: (x + WEIGHTS) * WEIGHTS)
+    f = ricalco.jit(lambda x: (x + WEIGHTS) * WEIGHTS)
     f(X)
     assert program_of(f) == """\
 { lambda a:f32[3]; b:f32[3]. let
@@ -132,16 +132,16 @@ def test_the_same_object_used_twice_is_one_constant():
 def test_two_equal_arrays_are_two_constants():
     """Constants are told apart by object: values are not compared."""
     a, b = np.ones(3, np.float32), np.ones(3, np.float32)
-    f = calco.jit(lambda x: x + a + b)
+    f = ricalco.jit(lambda x: x + a + b)
     f(X)
     assert program_of(f).startswith("{ lambda a:f32[3] b:f32[3]; c:f32[3]. let")
 
 
-@pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["numpy", "calco"])
-def test_numpy_and_calco_arrays_are_captured_alike(make):
+@pytest.mark.parametrize("make", [np.asarray, jnp.asarray], ids=["numpy", "ricalco"])
+def test_numpy_and_ricalco_arrays_are_captured_alike(make):
     """JAX writes NumPy arrays into the program in another way than its own; here one rule holds."""
     w = make(np.array([1.0, 2.0, 3.0], np.float32))
-    f = calco.jit(lambda x: x * w)
+    f = ricalco.jit(lambda x: x * w)
     assert f(X).tolist() == [1, 2, 3]
     assert program_of(f) == "{ lambda a:f32[3]; b:f32[3]. let c:f32[3] = mul b a in (c,) }"
     assert "dense" not in f.lower(X).as_text()
@@ -149,11 +149,11 @@ def test_numpy_and_calco_arrays_are_captured_alike(make):
 
 def test_one_constant_for_uses_in_branches_and_nested_functions():
     """However deep its uses are, one object is captured once, and each sub-program is handed it."""
-    @calco.jit
+    @ricalco.jit
     def inner(v):
         return v - WEIGHTS
 
-    @calco.jit
+    @ricalco.jit
     def f(p, x):
         y = lax.cond(p, lambda v: v * WEIGHTS, lambda v: v + WEIGHTS, x)
         return inner(y) / WEIGHTS
@@ -180,11 +180,11 @@ def test_one_constant_for_uses_in_branches_and_nested_functions():
 
 
 def test_a_branch_inside_a_nested_function_captures_once():
-    @calco.jit
+    @ricalco.jit
     def inner(p, v):
         return lax.cond(p, lambda: v * WEIGHTS, lambda: v)
 
-    @calco.jit
+    @ricalco.jit
     def f(p, x):
         return inner(p, x) + WEIGHTS
 
@@ -197,36 +197,36 @@ def test_a_nested_function_keeps_the_value_that_it_froze_first():
     """The inner function was traced before the write and is not traced again; the outer one captures anew.
     Both values are in the program as two constants, each where it was frozen; the inner one did not change."""
     scale = np.array([1.0, 1.0, 1.0], np.float32)
-    inner = calco.jit(lambda x: x * scale)
+    inner = ricalco.jit(lambda x: x * scale)
     inner(X)
     scale[:] = 10
-    outer = calco.jit(lambda x: inner(x) + scale)
+    outer = ricalco.jit(lambda x: inner(x) + scale)
     with pytest.warns(StaleCaptureWarning, match="closure scale"):
         assert outer(X).tolist() == [11, 11, 11]
     assert len(record_of(outer).captures) == 2
 
 
 def test_captures_under_grad_and_vmap_are_captures_of_the_trace():
-    @calco.jit
+    @ricalco.jit
     def f(x):
-        return calco.grad(lambda v: jnp.sum(jnp.sin(v) * WEIGHTS))(x) + calco.vmap(lambda s: s * 2)(WEIGHTS)
+        return ricalco.grad(lambda v: jnp.sum(jnp.sin(v) * WEIGHTS))(x) + ricalco.vmap(lambda s: s * 2)(WEIGHTS)
 
     want = np.cos(X) * WEIGHTS + 2 * WEIGHTS
     assert np.allclose(f(X), want)
     assert [c.name for c in record_of(f).captures] == ["global WEIGHTS"]
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.RetraceWarning")  # a new inner function for each array is meant
+@pytest.mark.filterwarnings("ignore::ricalco.errors.RetraceWarning")  # a new inner function for each array is meant
 @pytest.mark.parametrize(("use", "count"), [
     (lambda x, c: x + c, 30),
     (lambda x, c: lax.cond(x[0] >= 0, lambda: x + c, lambda: x - c), 30),
-    (lambda x, c: calco.jit(lambda v: v + c)(x), 20),  # functions with equal arrays share a trace
-    (lambda x, c: x + calco.grad(lambda v: jnp.sum(v * c))(x), 30),
-    (lambda x, c: calco.vmap(lambda v, d: v + d)(x, c), 30),
+    (lambda x, c: ricalco.jit(lambda v: v + c)(x), 20),  # functions with equal arrays share a trace
+    (lambda x, c: x + ricalco.grad(lambda v: jnp.sum(v * c))(x), 30),
+    (lambda x, c: ricalco.vmap(lambda v, d: v + d)(x, c), 30),
 ], ids=["plain", "cond", "jit", "grad", "vmap"])
 def test_temporary_arrays_are_told_apart(use, count):
     """Arrays made while tracing die at once, and Python gives their identity to the next: each must stay itself."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         for i in range(30):
             x = use(x, np.full(3, 2.0 ** (i % 20), np.float32))
@@ -242,7 +242,7 @@ def test_scalars_are_literals_whatever_their_kind():
     """Python numbers, NumPy scalars and arrays of shape () are written into the equation that uses them."""
     number, numpy_scalar, zero_dim, ours = 2, np.float32(3.0), np.array(4.0, np.float32), jnp.float32(5)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         return x * number + numpy_scalar - zero_dim * x / ours
 
@@ -263,7 +263,7 @@ def test_scalars_are_literals_whatever_their_kind():
 
 def test_a_rebound_number_keeps_its_first_value():
     gain = 10.0
-    f = calco.jit(lambda v: v * gain)
+    f = ricalco.jit(lambda v: v * gain)
     assert f(X).tolist() == [10, 10, 10]
     gain = 20.0
     with pytest.warns(StaleCaptureWarning, match=r"closure gain = 10\.0; it is 20\.0 now"):
@@ -276,9 +276,9 @@ def test_a_rebound_number_keeps_its_first_value():
 
 def test_a_large_captured_array_is_not_in_the_module_and_not_copied_per_call():
     """100 MB: the module's text is as long as for a small array, and a call hands over the one buffer."""
-    large = calco.device_put(np.ones((25, 1_000_000), np.float32))
-    small = calco.device_put(np.ones((2, 1), np.float32))
-    pick = [calco.jit(lambda i, w=w: lax.dynamic_slice(w, (i, 0), (1, 1))) for w in (large, small)]
+    large = ricalco.device_put(np.ones((25, 1_000_000), np.float32))
+    small = ricalco.device_put(np.ones((2, 1), np.float32))
+    pick = [ricalco.jit(lambda i, w=w: lax.dynamic_slice(w, (i, 0), (1, 1))) for w in (large, small)]
     texts = [f.lower(1).as_text(debug_info=False) for f in pick]
     assert abs(len(texts[0]) - len(texts[1])) < 100
     assert record_of(pick[0]).captures[0].nbytes == 100_000_000
@@ -303,13 +303,13 @@ def test_a_large_numpy_array_is_copied_once_and_not_kept_alive():
     """The trace holds its own copy: the user's array can go."""
     holder = {"w": np.ones(1000, np.float32)}
     watch = weakref.ref(holder["w"])
-    g = calco.jit(lambda x: x + holder["w"])
+    g = ricalco.jit(lambda x: x + holder["w"])
     g(1.0)
     first = record_of(g).captures[0].value
     holder.clear()
     deadline = perf_counter() + 20
     while watch() is not None and perf_counter() < deadline:
-        calco.device_put(X)  # the runtime lets go of what it has copied before when it copies something else
+        ricalco.device_put(X)  # the runtime lets go of what it has copied before when it copies something else
         sleep(0.01)
     assert watch() is None
     with pytest.warns(StaleCaptureWarning, match=r"closure holder\['w'\]"):
@@ -326,7 +326,7 @@ def test_a_capture_is_named_with_its_place_type_and_size():
     def mean_of(y):
         return jnp.sum(big * y)
 
-    @calco.jit
+    @ricalco.jit
     def f(y):
         return mean_of(y) + jnp.sum(WEIGHTS * y[:3])
 
@@ -358,29 +358,29 @@ def test_names_are_found_in_containers_attributes_defaults_and_partials():
 
     names = []
     for function in (model, model.__call__, lambda x: x + table["offset"]):
-        f = calco.jit(function)
+        f = ricalco.jit(function)
         f(X)
         names.append(record_of(f).captures[0].name)
     assert names == ["self.layers[0]['w']", "self.layers[0]['w']", "closure table['offset']"]
-    g = calco.jit(functools.partial(lambda w, x: x * w[:, 0], jnp.ones((3, 1))))
+    g = ricalco.jit(functools.partial(lambda w, x: x * w[:, 0], jnp.ones((3, 1))))
     g(X)
     assert record_of(g).captures[0].name == "argument of partial [0]"
-    h = calco.jit(lambda x: with_default(x))
+    h = ricalco.jit(lambda x: with_default(x))
     h(X)
     assert record_of(h).captures[0].name == "default bias"
 
 
 def test_make_jaxpr_and_eval_shape_freeze_alike():
     scale = np.array([1.0, 2.0, 3.0], np.float32)
-    closed = calco.make_jaxpr(lambda x: x * scale)(X)
+    closed = ricalco.make_jaxpr(lambda x: x * scale)(X)
     scale[:] = 9
     assert closed.consts[0].tolist() == [1, 2, 3]
     assert str(closed) == "{ lambda a:f32[3]; b:f32[3]. let c:f32[3] = mul b a in (c,) }"
-    assert calco.eval_shape(lambda x: x * scale, X).shape == (3,)
+    assert ricalco.eval_shape(lambda x: x * scale, X).shape == (3,)
 
 
 def test_an_array_returned_as_it_is_is_a_capture():
-    f = calco.jit(lambda x: (x, WEIGHTS))
+    f = ricalco.jit(lambda x: (x, WEIGHTS))
     assert f(X)[1].tolist() == [1, 2, 3]
     assert program_of(f) == "{ lambda a:f32[3]; b:f32[3]. let  in (b, a) }"
 
@@ -388,7 +388,7 @@ def test_an_array_returned_as_it_is_is_a_capture():
 def test_deleting_a_captured_array_does_not_reach_the_program():
     """A reader may fear a dangling buffer; the program keeps what it froze."""
     w = jnp.ones(3)
-    f = calco.jit(lambda x: x + w)
+    f = ricalco.jit(lambda x: x + w)
     f(X)
     w.delete()
     assert f(X).tolist() == [2, 2, 2] and f(jnp.ones(3)).tolist() == [2, 2, 2]
@@ -397,9 +397,9 @@ def test_deleting_a_captured_array_does_not_reach_the_program():
 def test_donating_a_captured_array_is_an_error_that_names_it():
     """A donated buffer is gone for good, also for a program that captured it."""
     captured = jnp.full(3, 2.0)
-    f = calco.jit(lambda x: x + captured)
+    f = ricalco.jit(lambda x: x + captured)
     f(X)
-    calco.jit(lambda v: v * 2, donate_argnums=0)(captured)
+    ricalco.jit(lambda v: v * 2, donate_argnums=0)(captured)
     for x in (X, jnp.ones(3)):
         with pytest.raises(RuntimeError, match=r"captured.*(deleted|donated)"):
             f(x)

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -22,7 +22,7 @@ def negative(v):
 
 
 def test_both_branches_are_in_the_printed_program_and_in_the_lowered_text():
-    f = calco.jit(lambda p, x: lax.cond(p, positive, negative, x))
+    f = ricalco.jit(lambda p, x: lax.cond(p, positive, negative, x))
     assert str(f.trace(True, X).jaxpr) == """\
 { lambda ; a:bool[] b:f32[2]. let
     c:i32[] = convert_element_type[new_dtype=int32 weak_type=False] a
@@ -39,7 +39,7 @@ def test_both_branches_are_in_the_printed_program_and_in_the_lowered_text():
 
 
 def test_the_branch_is_chosen_when_the_program_runs():
-    f = calco.jit(lambda x: lax.cond(x[0] > 0, positive, negative, x))
+    f = ricalco.jit(lambda x: lax.cond(x[0] > 0, positive, negative, x))
     assert f(X).tolist() == [2, 4]
     assert f(-X).tolist() == [1, 2]
     assert f.cache_info().misses == 1
@@ -54,7 +54,7 @@ def test_any_scalar_is_a_predicate(predicates):
     """True where it is not zero, as Python says, whether known or traced."""
     run = lambda p: lax.cond(p, lambda: 1, lambda: 2)  # noqa: E731
     assert [int(run(p)) for p in predicates] == [1, 2]
-    assert [int(calco.jit(run)(p)) for p in predicates] == [1, 2]
+    assert [int(ricalco.jit(run)(p)) for p in predicates] == [1, 2]
 
 
 @pytest.mark.parametrize(("predicate", "message"), [
@@ -68,23 +68,23 @@ def test_what_is_no_predicate(predicate, message):
 
 def test_a_predicate_known_while_tracing_is_still_recorded():
     """Python's `if` would decide; `cond` leaves it to the program."""
-    f = calco.jit(lambda x: lax.cond(x.ndim == 1, positive, negative, x))
+    f = ricalco.jit(lambda x: lax.cond(x.ndim == 1, positive, negative, x))
     assert f(X).tolist() == [2, 4]
-    assert "] 1:i32[] a" in str(calco.last_traces(f)[0].jaxpr)
+    assert "] 1:i32[] a" in str(ricalco.last_traces(f)[0].jaxpr)
     assert f.lower(X).as_text().count("stablehlo.case") == 1
 
 
 def test_branches_may_close_over_arrays_and_traced_values():
     table = np.array([10.0, 20.0], np.float32)
 
-    @calco.jit
+    @ricalco.jit
     def f(p, x, y):
         return lax.cond(p, lambda: x * table + y, lambda: x - y)
 
     one = np.float32(1)
     assert f(True, X, one).tolist() == [11, 41]
     assert f(False, X, one).tolist() == [0, 1]
-    assert str(calco.last_traces(f)[0].jaxpr) == """\
+    assert str(ricalco.last_traces(f)[0].jaxpr) == """\
 { lambda a:f32[2]; b:bool[] c:f32[2] d:f32[]. let
     e:i32[] = convert_element_type[new_dtype=int32 weak_type=False] b
     f:f32[2] = cond[
@@ -101,7 +101,7 @@ def test_branches_may_close_over_arrays_and_traced_values():
 
 def test_switch_takes_one_of_many_and_clamps():
     branches = [lambda v: v, lambda v: v * 10, lambda v: v * 100]
-    f = calco.jit(lambda i, x: lax.switch(i, branches, x))
+    f = ricalco.jit(lambda i, x: lax.switch(i, branches, x))
     assert [f(i, 1.0).item() for i in (-5, 0, 1, 2, 9)] == [1, 1, 10, 100, 100]
     assert str(f.trace(0, 1.0).jaxpr) == """\
 { lambda ; a:i32[] b:f32[]. let
@@ -120,9 +120,9 @@ def test_switch_takes_one_of_many_and_clamps():
 
 def test_an_index_that_int32_cannot_hold_is_the_last_branch():
     """Converted first, as JAX does it, it would wrap and be the first one."""
-    f = calco.jit(lambda i: lax.switch(i, [lambda: 0, lambda: 1, lambda: 2]))
+    f = ricalco.jit(lambda i: lax.switch(i, [lambda: 0, lambda: 1, lambda: 2]))
     assert f(np.uint32(2 ** 32 - 1)) == 2 and f(np.int8(-100)) == 0
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         assert [f(i).item() for i in (np.int64(2 ** 32), np.uint64(2 ** 63), np.int64(-2 ** 40))] == [2, 2, 0]
 
 
@@ -169,7 +169,7 @@ def test_python_numbers_give_way_to_the_other_branch(results, dtype, weak):
         with pytest.raises(TypeError, match="must have equal output types"):
             run(True)
         return
-    for function in (run, calco.jit(run)):
+    for function in (run, ricalco.jit(run)):
         one, two = function(True), function(False)
         assert (one.item(), two.item()) == (left, right)
         assert str(one.dtype) == str(two.dtype) == dtype and one.weak_type == two.weak_type == weak
@@ -192,7 +192,7 @@ def test_a_type_that_differs_names_path_types_functions_and_lines():
         return {"out": [x, np.float32(1)]}
 
     with pytest.raises(TypeError) as caught:
-        calco.jit(lambda p, x: lax.cond(p, with_floats, with_ints, x))(True, 1.0)
+        ricalco.jit(lambda p, x: lax.cond(p, with_floats, with_ints, x))(True, 1.0)
     text = str(caught.value)
     assert "output['out'][1] differs" in text
     for function, name, aval in ((with_ints, "with_ints", "i32[]"), (with_floats, "with_floats", "f32[]")):
@@ -225,11 +225,11 @@ def test_an_error_in_a_branch_says_that_both_are_traced():
         raise ValueError("too big")
 
     with pytest.raises(ValueError, match="too big") as caught:
-        calco.jit(lambda x: lax.cond(x > 10, refuses, lambda v: v, x))(5.0)
+        ricalco.jit(lambda x: lax.cond(x > 10, refuses, lambda v: v, x))(5.0)
     notes = "\n".join(getattr(caught.value, "__notes__", ()))
     assert "while tracing true_fun of lax.cond" in notes and "All branches are traced" in notes
     assert f"refuses at test_contract_cond.py:{line_of(refuses)}" in notes
-    assert calco.jit(lambda x: x)(1.0) == 1
+    assert ricalco.jit(lambda x: x)(1.0) == 1
 
 
 # --- under transforms -------------------------------------------------------------------------------
@@ -240,44 +240,44 @@ def smooth(x):
 
 def test_derivatives_go_through_the_taken_branch():
     for x, slope in ((2.0, 12.0), (0.5, 2 * np.cos(0.5))):
-        for derive in (calco.grad(smooth), calco.jit(calco.grad(smooth)), calco.grad(calco.jit(smooth)),
-                       lambda v: calco.jvp(smooth, (v,), (1.0,))[1]):
+        for derive in (ricalco.grad(smooth), ricalco.jit(ricalco.grad(smooth)), ricalco.grad(ricalco.jit(smooth)),
+                       lambda v: ricalco.jvp(smooth, (v,), (1.0,))[1]):
             assert np.isclose(derive(x), slope, rtol=1e-6)
-    assert np.isclose(calco.grad(calco.grad(smooth))(2.0), 12)
+    assert np.isclose(ricalco.grad(ricalco.grad(smooth))(2.0), 12)
 
 
 def test_a_derivative_of_a_conditional_is_a_conditional():
-    f = calco.jit(calco.grad(smooth))
+    f = ricalco.jit(ricalco.grad(smooth))
     text = f.lower(2.0).as_text(debug_info=False)
     assert "stablehlo.case" in text and "stablehlo.select" not in text
 
 
 def test_a_mapped_predicate_makes_a_select_and_that_is_on_the_record():
     """Both branches then run for every element: a reader may expect each element to pay for one."""
-    f = calco.jit(calco.vmap(smooth))
+    f = ricalco.jit(ricalco.vmap(smooth))
     x = np.array([2.0, 0.5], np.float32)
     assert np.allclose(f(x), [8, 2 * np.sin(0.5)])
     text = f.lower(x).as_text()
     assert "stablehlo.case" not in text and "stablehlo.select" in text
-    [selected] = calco.last_traces(f)[0].selected
+    [selected] = ricalco.last_traces(f)[0].selected
     assert (selected.primitive, selected.branches, selected.size) == ("cond", 2, 2)
     assert "lax.cond(x > 1" in selected.place.text
 
 
 def test_a_predicate_that_is_not_mapped_stays_a_conditional():
-    f = calco.jit(lambda p, xs: calco.vmap(lambda x: lax.cond(p, lambda: x * 2, lambda: x))(xs))
+    f = ricalco.jit(lambda p, xs: ricalco.vmap(lambda x: lax.cond(p, lambda: x * 2, lambda: x))(xs))
     assert f(True, X).tolist() == [2, 4] and f(False, X).tolist() == [1, 2]
     assert "stablehlo.case" in f.lower(True, X).as_text()
-    assert calco.last_traces(f)[0].selected == ()
+    assert ricalco.last_traces(f)[0].selected == ()
 
 
 def test_conditionals_nest():
     def f(i, x):
         return lax.switch(i, [lambda: lax.cond(x > 0, lambda: x, lambda: -x), lambda: x * 0,
                               lambda: lax.switch(i - 1, [lambda: x, lambda: x * 100])])
-    jitted = calco.jit(f)
+    jitted = ricalco.jit(f)
     assert [jitted(i, -2.0).item() for i in range(3)] == [2, 0, -200]
-    assert [calco.grad(f, argnums=1)(jnp.asarray(i), -2.0).item() for i in range(3)] == [-1, 0, 100]
+    assert [ricalco.grad(f, argnums=1)(jnp.asarray(i), -2.0).item() for i in range(3)] == [-1, 0, 100]
 
 
 def test_an_eager_conditional_runs_the_taken_branch():
@@ -289,12 +289,12 @@ def test_an_eager_conditional_runs_the_taken_branch():
 def test_operands_and_results_are_trees():
     state = {"a": X, "b": (1.0, None)}
     double = lambda t: {"a": t["a"] * 2, "b": (0.0, None)}  # noqa: E731
-    out = calco.jit(lambda p, s: lax.cond(p, lambda t: t, double, s))(False, state)
+    out = ricalco.jit(lambda p, s: lax.cond(p, lambda t: t, double, s))(False, state)
     assert out["a"].tolist() == [2, 4] and out["b"] == (0.0, None)
 
 
 def test_a_nested_function_called_in_a_branch():
-    inner = calco.jit(lambda v: v * X)
-    f = calco.jit(lambda p, v: lax.cond(p, inner, lambda u: u + X, v) + X)
+    inner = ricalco.jit(lambda v: v * X)
+    f = ricalco.jit(lambda p, v: lax.cond(p, inner, lambda u: u + X, v) + X)
     assert f(True, 1.0 + X).tolist() == [3, 8]
-    assert len(calco.last_traces(f)[0].jaxpr.consts) == 1
+    assert len(ricalco.last_traces(f)[0].jaxpr.consts) == 1

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import StaleCaptureWarning
-from calco.jit import stale
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import StaleCaptureWarning
+from ricalco.jit import stale
 
 
 class Counted:
@@ -26,7 +26,7 @@ class Counted:
             self.traces += 1
             return function(*args, **kwargs)
 
-        self.jitted = calco.jit(counting, **options)
+        self.jitted = ricalco.jit(counting, **options)
 
     def __call__(self, *args, **kwargs):
         before = self.traces
@@ -68,16 +68,16 @@ def test_what_makes_a_signature(calls, count):
     assert traces(calls + calls) == count
 
 
-def test_numpy_calco_and_python_numbers_of_one_type_share_a_trace():
+def test_numpy_ricalco_and_python_numbers_of_one_type_share_a_trace():
     assert traces([(np.ones(2, F32),), (jnp.ones(2, F32),)]) == 1
     assert traces([(1.0,), (jnp.sin(1.0),)]) == 1  # both weakly typed
     assert traces([(F32(1),), (jnp.float32(1),)]) == 1
 
 
 def test_the_programs_of_weak_and_strong_numbers():
-    f = calco.jit(lambda x: x * np.float16(2))
+    f = ricalco.jit(lambda x: x * np.float16(2))
     assert f(3.0).dtype == np.float16 and f(F32(3)).dtype == np.float32
-    assert [str(r.jaxpr) for r in calco.last_traces(f)] == [
+    assert [str(r.jaxpr) for r in ricalco.last_traces(f)] == [
         """\
 { lambda ; a:f32[]. let
     b:f16[] = convert_element_type[new_dtype=float16 weak_type=False] a
@@ -97,7 +97,7 @@ def test_a_loop_that_feeds_a_result_back_traces_twice_for_a_python_number():
     for _ in range(4):
         x = f(x)
     assert f.traces == 2 and x == 4.0
-    assert [r.arguments[0][1].weak_type for r in calco.last_traces(f.jitted)] == [True, False]
+    assert [r.arguments[0][1].weak_type for r in ricalco.last_traces(f.jitted)] == [True, False]
 
 
 def test_the_order_of_a_dict_is_not_in_the_signature():
@@ -185,9 +185,9 @@ def test_nan_as_a_static_value_does_not_grow_the_cache():
 
 
 def test_static_one_true_and_float_one_give_their_own_types():
-    f = calco.jit(lambda k: jnp.asarray(k), static_argnums=0)
+    f = ricalco.jit(lambda k: jnp.asarray(k), static_argnums=0)
     assert [str(f(k).dtype) for k in (1, True, 1.0)] == ["int32", "bool", "float32"]
-    g = calco.jit(lambda k: 1.0 / jnp.asarray(k), static_argnums=0)
+    g = ricalco.jit(lambda k: 1.0 / jnp.asarray(k), static_argnums=0)
     assert float(g(0.0)) == np.inf and float(g(-0.0)) == -np.inf
 
 
@@ -214,7 +214,7 @@ def test_a_method_called_by_static_self():
         def __init__(self, k):
             self.k = k
 
-        @functools.partial(calco.jit, static_argnums=0)
+        @functools.partial(ricalco.jit, static_argnums=0)
         def scaled(self, x):
             return x * self.k
 
@@ -226,13 +226,13 @@ def test_a_method_called_by_static_self():
 def test_the_options_are_in_the_signature():
     f = Counted(lambda x: x + 1)
     assert f(1.0).dtype == np.float32
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         assert f(1.0).dtype == np.float64
         assert f(np.arange(2)).dtype == np.int64
         f(1.0)
     f(1.0)
     assert f.traces == 3
-    assert [str(r.jaxpr) for r in calco.last_traces(f.jitted)[:2]] == [
+    assert [str(r.jaxpr) for r in ricalco.last_traces(f.jitted)[:2]] == [
         "{ lambda ; a:f32[]. let b:f32[] = add a 1.0:f32[] in (b,) }",
         "{ lambda ; a:f64[]. let b:f64[] = add a 1.0:f64[] in (b,) }"]
 
@@ -240,12 +240,12 @@ def test_the_options_are_in_the_signature():
 def test_an_option_set_for_the_process_retraces_once_each_way():
     f = Counted(lambda x: x + 1)
     f(1.0)
-    calco.config.update("jax_enable_x64", True)
+    ricalco.config.update("jax_enable_x64", True)
     try:
         assert f(1.0).dtype == np.float64
         f(1.0)
     finally:
-        calco.config.update("jax_enable_x64", False)
+        ricalco.config.update("jax_enable_x64", False)
     assert f(1.0).dtype == np.float32
     assert f.traces == 2
 
@@ -261,7 +261,7 @@ def test_a_known_signature_runs_no_python_of_the_function():
             raise AssertionError("the function ran")
         return {k: v * 2 for k, v in tree.items()}
 
-    jitted = calco.jit(f)
+    jitted = ricalco.jit(f)
     jitted({"a": X, "b": 1.0})
     broken = True
     with pytest.warns(StaleCaptureWarning, match="closure broken = False; it is True now"):
@@ -273,15 +273,15 @@ X = np.ones(2, F32)
 
 def test_the_reason_for_a_trace_can_be_read_from_two_records():
     """Names and types of the argument leaves: what differs between two traces is the cause of the second."""
-    @calco.jit
+    @ricalco.jit
     def step(params, x):
-        return calco.tree.map(lambda t: t * x, params)
+        return ricalco.tree.map(lambda t: t * x, params)
 
     params = {f"l{i}": {"w": np.ones(3, F32), "s": 1.0} for i in range(20)}
     step(params, 2.0)
     params["l13"] = {"w": np.ones(4, F32), "s": 1.0}
     step(params, 2.0)
-    first, second = calco.last_traces(step)
+    first, second = ricalco.last_traces(step)
     differing = [(a, b) for a, b in zip(first.arguments, second.arguments) if a != b]
     assert [(a[0], a[1].short, b[1].short) for a, b in differing] == [("params['l13']['w']", "f32[3]", "f32[4]")]
 
@@ -296,5 +296,5 @@ def test_a_function_that_is_wrapped_again_is_known_again():
         return x
 
     for _ in range(2):
-        assert calco.jit(f)(1.0) == 1
+        assert ricalco.jit(f)(1.0) == 1
     assert count == 1

@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.core import errors
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.core import errors
 
 HERE = "test_conversions.py:"
 
@@ -20,7 +20,7 @@ HERE = "test_conversions.py:"
 def message(function, *args, error=errors.TracerBoolConversionError) -> str:
     """The message of calling the compiled function."""
     with pytest.raises(error) as caught:
-        calco.jit(function)(*args)
+        ricalco.jit(function)(*args)
     text = str(caught.value)
     assert HERE in text
     return text
@@ -77,7 +77,7 @@ def test_a_condition_on_a_shape_is_decided_while_tracing():
         if x.shape[0] > 1 and x.ndim == 1:
             return x * 2
         return x
-    assert calco.jit(f)(jnp.ones(2)).tolist() == [2.0, 2.0]
+    assert ricalco.jit(f)(jnp.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_a_mask_cannot_select_while_tracing():
@@ -101,7 +101,7 @@ def test_a_numpy_array_cannot_hold_a_traced_value():
         table[0] = x
         return table
     with pytest.raises(ValueError, match="sequence") as caught:  # NumPy's error, caused by ours
-        calco.jit(f)(1.0)
+        ricalco.jit(f)(1.0)
     assert isinstance(caught.value.__cause__, errors.ConcretizationTypeError)
     assert "table = jnp.asarray(table).at[0].set(x)" in str(caught.value.__cause__)
 
@@ -141,8 +141,8 @@ def branching(x):
 
 
 @pytest.mark.parametrize("transformed, argument", [
-    (calco.vmap(branching), jnp.ones(2)), (calco.grad(calco.jit(branching)), 3.0),
-    (calco.jit(calco.grad(branching)), 3.0), (calco.jit(calco.vmap(calco.grad(branching))), jnp.ones(2))])
+    (ricalco.vmap(branching), jnp.ones(2)), (ricalco.grad(ricalco.jit(branching)), 3.0),
+    (ricalco.jit(ricalco.grad(branching)), 3.0), (ricalco.jit(ricalco.vmap(ricalco.grad(branching))), jnp.ones(2))])
 def test_the_user_line_is_named_under_every_transformation(transformed, argument):
     with pytest.raises(errors.TracerBoolConversionError) as caught:
         transformed(argument)
@@ -151,12 +151,12 @@ def test_the_user_line_is_named_under_every_transformation(transformed, argument
 
 
 def test_grad_alone_decides_on_concrete_values():
-    assert float(calco.grad(branching)(3.0)) == 1.0
+    assert float(ricalco.grad(branching)(3.0)) == 1.0
 
 
 def test_after_an_error_the_next_call_works():
-    f = calco.jit(lambda x, flag: x if flag else -x, static_argnums=1)
-    g = calco.jit(lambda x, flag: x if flag else -x)
+    f = ricalco.jit(lambda x, flag: x if flag else -x, static_argnums=1)
+    g = ricalco.jit(lambda x, flag: x if flag else -x)
     with pytest.raises(errors.TracerBoolConversionError):
         g(1.0, True)
     assert float(f(1.0, False)) == -1.0
@@ -165,9 +165,9 @@ def test_after_an_error_the_next_call_works():
 STORE: dict = {"log": []}
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.LeakedTracerWarning")
 def test_a_value_stored_in_a_list_is_named_with_its_line_and_its_holder():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         y = x * 2
         STORE["log"].append(y)
@@ -191,11 +191,11 @@ class Optimizer:
         self.m = 0.9 * self.m + gradient
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.LeakedTracerWarning")
 def test_state_of_an_object_leaks_and_its_attribute_is_named():
     optimizer = Optimizer()
 
-    @calco.jit
+    @ricalco.jit
     def step(gradient):
         optimizer.update(gradient)
         return gradient.sum()
@@ -209,9 +209,9 @@ def test_state_of_an_object_leaks_and_its_attribute_is_named():
 KEPT = None
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.LeakedTracerWarning")
 def test_a_global_rebound_while_tracing_is_named():
-    @calco.jit
+    @ricalco.jit
     def draw(key):
         global KEPT
         KEPT = key + 1
@@ -224,12 +224,12 @@ def test_a_global_rebound_while_tracing_is_named():
 
 def test_vmap_alone_names_the_function_and_its_argument():
     with pytest.raises(errors.TracerBoolConversionError, match="argument `x` of `branching`, traced by vmap"):
-        calco.vmap(branching)(jnp.ones(2))
+        ricalco.vmap(branching)(jnp.ones(2))
 
 
 def test_a_branch_of_cond_names_the_argument_it_captured():
     def f(x, y):
-        return calco.lax.cond(x > 0, lambda z: z if y > 3 else -z, lambda z: z, x)
+        return ricalco.lax.cond(x > 0, lambda z: z if y > 3 else -z, lambda z: z, x)
     text = message(f, 1.0, 2.0)
     assert "argument `y` of `f`" in text and "jnp.where(y > 3, z, -z)" in text
 

@@ -1,4 +1,4 @@
-"""What surprises people about custom derivatives, and what calco does."""
+"""What surprises people about custom derivatives, and what ricalco does."""
 from __future__ import annotations
 
 import functools
@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import closure_convert, custom_jvp, custom_vjp, grad, jit, lax, vmap
-from calco.errors import CapturedTracerError
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import closure_convert, custom_jvp, custom_vjp, grad, jit, lax, vmap
+from ricalco.errors import CapturedTracerError
 
 X = np.float32(0.7)
 
@@ -44,7 +44,7 @@ def test_a_function_made_in_a_jitted_function_may_be_differentiated_outside():
 
 
 def test_no_leak_is_reported_of_values_that_rules_hold():
-    with calco.checking_leaks(), warnings.catch_warnings():
+    with ricalco.checking_leaks(), warnings.catch_warnings():
         warnings.simplefilter("error")
 
         @jit
@@ -129,7 +129,7 @@ def test_a_solver_given_a_closure_is_differentiated_in_what_it_captured():
         return function(3.0, *values)
 
     def bwd(function, values, ct):
-        return calco.vjp(lambda *values: function(3.0, *values), *values)[1](ct)
+        return ricalco.vjp(lambda *values: function(3.0, *values), *values)[1](ct)
 
     at_three.defvjp(lambda function, *values: (function(3.0, *values), values), bwd)
 
@@ -139,7 +139,7 @@ def test_a_solver_given_a_closure_is_differentiated_in_what_it_captured():
 
     for form in (with_closure, jit(with_closure)):
         assert float(grad(form)(2.0)) == 3.0
-    with pytest.raises((CapturedTracerError, calco.errors.UnexpectedTracerError)):
+    with pytest.raises((CapturedTracerError, ricalco.errors.UnexpectedTracerError)):
         grad(lambda scale: at_three(lambda x: x * scale))(2.0)
 
 
@@ -176,5 +176,5 @@ def test_a_stale_value_of_a_rule_is_named():
     slope = jit(grad(scope["loss"]))
     assert float(slope(1.0)) == 2.0
     scope["slope"] = scope["slope"] * 3
-    with pytest.warns(calco.StaleCaptureWarning, match="slope"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match="slope"):
         assert float(slope(1.0)) == 2.0

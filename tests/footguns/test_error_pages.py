@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from calco.core import errors
+from ricalco.core import errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 EXAMPLES = list(enumerate(BLOCKS[1:], 1))
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.LeakedTracerWarning")
 @pytest.mark.parametrize("number, block", EXAMPLES, ids=lambda value: str(value) if isinstance(value, int) else "")
 def test_example(number, block):
     file = f"<docs/errors.md {number}>"
@@ -34,5 +34,5 @@ def test_example(number, block):
 def test_every_error_has_a_section():
     sections = set(re.findall(r"^## (\w+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     concrete = {name for name, value in vars(errors).items()
-                if isinstance(value, type) and issubclass(value, errors.CalcoError)}
-    assert sections == concrete - {"CalcoError", "JAXTypeError", "JAXIndexError", "TracerSliceError"}
+                if isinstance(value, type) and issubclass(value, errors.RicalcoError)}
+    assert sections == concrete - {"RicalcoError", "JAXTypeError", "JAXIndexError", "TracerSliceError"}

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import debug, grad, jit, jvp, lax, vmap
-from calco.control import carries
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import debug, grad, jit, jvp, lax, vmap
+from ricalco.control import carries
 
 
 def test_python_numbers_give_way_in_every_construct():
@@ -62,7 +62,7 @@ def test_effects_in_a_scan_happen_once_for_each_step_under_grad(capsys):
             return c * 2.0, None
         return lax.scan(step, x, length=2)[0]
 
-    calco.value_and_grad(g)(1.0)
+    ricalco.value_and_grad(g)(1.0)
     assert capsys.readouterr().out.splitlines() == ["c=1.0", "c=2.0"]
 
 
@@ -71,7 +71,7 @@ def test_effects_in_a_loop_whose_elements_end_at_other_times_are_refused_with_th
     seen = []
 
     def body(c):
-        calco.experimental.io_callback(lambda v: seen.append(float(v)), None, c)
+        ricalco.experimental.io_callback(lambda v: seen.append(float(v)), None, c)
         return c + 1
 
     with pytest.raises(ValueError) as error:
@@ -97,19 +97,19 @@ def test_a_loop_outside_of_jit_with_a_fresh_function_is_traced_once(monkeypatch)
 
 def test_prints_of_a_loop_are_there_when_the_process_ends():
     """jax-ml/jax#19867: they were lost at exit."""
-    code = ("import calco, calco.numpy as jnp\n"
+    code = ("import ricalco, ricalco.numpy as jnp\n"
             "def b(c, x):\n"
-            "    calco.debug.print('carry={}', c)\n"
+            "    ricalco.debug.print('carry={}', c)\n"
             "    return c + x, x\n"
-            "out = calco.lax.scan(b, jnp.array(0.), jnp.arange(4.))\n")
+            "out = ricalco.lax.scan(b, jnp.array(0.), jnp.arange(4.))\n")
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.count("carry=") == 4
 
 
 def test_a_python_loop_is_unrolled_and_a_loop_of_lax_is_one_equation():
     """The number of steps is in the program either way; the length of the program is not."""
-    python = calco.make_jaxpr(lambda x: [x := jnp.sin(x) for _ in range(50)][-1])(1.0)
-    loop = calco.make_jaxpr(lambda x: lax.fori_loop(0, 50, lambda i, c: jnp.sin(c), x))(1.0)
+    python = ricalco.make_jaxpr(lambda x: [x := jnp.sin(x) for _ in range(50)][-1])(1.0)
+    loop = ricalco.make_jaxpr(lambda x: lax.fori_loop(0, 50, lambda i, c: jnp.sin(c), x))(1.0)
     assert len(python.eqns) == 50 and len(loop.eqns) == 1
 
 

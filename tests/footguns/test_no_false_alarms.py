@@ -16,9 +16,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
 
 EPSILON = 1e-6
 AXES = (0,)
@@ -27,7 +27,7 @@ TABLE = {"relu": lambda x: jnp.maximum(x, 0), "tanh": jnp.tanh}
 MASK = jnp.tril(jnp.ones((3, 3)))
 PATTERN = re.compile(r"w\d+")
 ROOT = pathlib.Path("/tmp")
-LOG = logging.getLogger("calco.tests.quiet")
+LOG = logging.getLogger("ricalco.tests.quiet")
 MEMO: dict = {}
 CALLS = Counter()
 STARTED = perf_counter()
@@ -56,7 +56,7 @@ def run(f, *args, times: int = 5):
 
 
 def test_module_constants_and_tables():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         y = TABLE["tanh"](x) / (jnp.sum(x, axis=AXES) + EPSILON)
         return (MASK @ y) * len(NAMES) * (2 if PATTERN.match("w1") else 1) * len(ROOT.name)
@@ -74,7 +74,7 @@ def test_memo_tables_that_the_function_fills():
             MEMO[key] = float(len(key))
         return MEMO[key]
 
-    f = calco.jit(lambda x: x * memo("a" * x.shape[0]) + table(x.shape[0]))
+    f = ricalco.jit(lambda x: x * memo("a" * x.shape[0]) + table(x.shape[0]))
     for n in (2, 3, 4, 2, 3, 4):
         f(np.ones(n, np.float32))
         memo("z" * (10 + n))
@@ -85,7 +85,7 @@ def test_counters_that_the_function_keeps():
     traces = 0
     seen = []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         nonlocal traces
         traces += 1
@@ -103,7 +103,7 @@ def test_a_counter_around_the_calls():
     count = 0
     history: list = []
     totals = defaultdict(float)
-    f = calco.jit(lambda x: x * EPSILON)
+    f = ricalco.jit(lambda x: x * EPSILON)
     for _ in range(5):
         count += 1
         totals["sum"] += float(f(1.0))
@@ -112,7 +112,7 @@ def test_a_counter_around_the_calls():
 
 
 def test_loggers_clocks_and_locks():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         with LOCK:
             LOG.debug("tracing %s after %s", x.shape, perf_counter() - STARTED)
@@ -143,7 +143,7 @@ class Config:
 
 def test_dataclass_configs_and_copies_of_them():
     config = Config()
-    f = calco.jit(lambda x: x * config.rate * config.sizes[0] * config.inner.rate * len(config.inner.names))
+    f = ricalco.jit(lambda x: x * config.rate * config.sizes[0] * config.inner.rate * len(config.inner.names))
     f(X)
     config.step += 1  # not read by the function
     config = replace(config, inner=Frozen(), sizes=[3, 3])
@@ -153,7 +153,7 @@ def test_dataclass_configs_and_copies_of_them():
 def test_enums_named_tuples_and_namespaces():
     options = argparse.Namespace(mode=Mode.TRAIN, level=Level.HIGH, point=Point(1.0, 2.0), verbose=False)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         y = x * 2 if options.mode is Mode.TRAIN else x
         return y * int(options.level) * options.point.x + Point(*options.point).y
@@ -217,7 +217,7 @@ class Net(Base):
 
 def test_class_hierarchies_with_their_own_state():
     net = Net.create()
-    f = calco.jit(net)
+    f = ricalco.jit(net)
     run(f, X)
 
     class Later(Base):
@@ -225,7 +225,7 @@ def test_class_hierarchies_with_their_own_state():
 
     Later()
     run(f, X)
-    g = calco.jit(net.forward)
+    g = ricalco.jit(net.forward)
     run(g, X)
 
 
@@ -233,10 +233,10 @@ class Trainer:
     def __init__(self):
         self.model, self.step_count, self.losses, self.best = Net(), 0, [], None
         self.rate = 0.1
-        self.update = calco.jit(self._update)
+        self.update = ricalco.jit(self._update)
 
     def _update(self, params, x):
-        loss, slope = calco.value_and_grad(lambda p: jnp.sum(self.model(x) * p))(params)
+        loss, slope = ricalco.value_and_grad(lambda p: jnp.sum(self.model(x) * p))(params)
         return params - self.rate * slope, loss
 
     def step(self, params, x):
@@ -265,7 +265,7 @@ def test_a_bound_method_jitted_anew_in_each_step():
 
         def step(self, x):
             self.steps += 1
-            return calco.jit(self.loss)(x)
+            return ricalco.jit(self.loss)(x)
 
     model = Model()
     for _ in range(5):
@@ -277,7 +277,7 @@ def test_random_data_made_outside():
     random = np.random.default_rng(0)
     batches = [random.standard_normal(3).astype(np.float32) for _ in range(4)]
     weights = jnp.asarray(random.standard_normal(3))
-    f = calco.jit(lambda x: jnp.sum(x * weights))
+    f = ricalco.jit(lambda x: jnp.sum(x * weights))
     for x in batches:
         f(x)
         random.standard_normal()
@@ -286,7 +286,7 @@ def test_random_data_made_outside():
 
 def test_a_generator_of_random_numbers_that_the_function_uses():
     random = np.random.default_rng(0)
-    f = calco.jit(lambda x: x + random.standard_normal())
+    f = ricalco.jit(lambda x: x + random.standard_normal())
     f(X)
     random.standard_normal()
     run(f, X)
@@ -306,7 +306,7 @@ def test_flags_that_the_function_changes_itself():
 
     lazy = Lazy()
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         if not state["built"]:
             state["built"], state["shape"] = True, x.shape
@@ -331,7 +331,7 @@ def test_iterators_with_progress():
     layers = [Dense(3), Dense(3)]
     bar = Progress(layers)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         for layer in bar:
             x = layer(x)
@@ -346,9 +346,9 @@ def test_parameters_replaced_by_the_loop_and_passed_as_arguments():
     params = {"w": jnp.ones(3), "b": 0.0}
     state = OrderedDict(step=0, lr=0.1)
 
-    @calco.jit
+    @ricalco.jit
     def update(params, x):
-        return calco.tree.map(lambda p: p - state["lr"] * jnp.sum(x), params)
+        return ricalco.tree.map(lambda p: p - state["lr"] * jnp.sum(x), params)
 
     for _ in range(5):
         params = update(params, X)
@@ -363,26 +363,26 @@ def test_recursion_and_functions_that_know_each_other():
     def other(x, n):
         return power(x, n)
 
-    f = calco.jit(lambda x: power(x, 4))
+    f = ricalco.jit(lambda x: power(x, 4))
     run(f, X)
 
 
 def test_jit_in_jit_in_grad():
     scale = 2.0
-    inner = calco.jit(lambda x: x * scale)
-    outer = calco.jit(lambda x: jnp.sum(inner(inner(x)) ** 2))
-    slope = calco.jit(calco.grad(outer))
+    inner = ricalco.jit(lambda x: x * scale)
+    outer = ricalco.jit(lambda x: jnp.sum(inner(inner(x)) ** 2))
+    slope = ricalco.jit(ricalco.grad(outer))
     for _ in range(3):
         slope(X)
         outer(X)
-        calco.grad(outer)(X)
-        calco.vmap(inner)(X)
+        ricalco.grad(outer)(X)
+        ricalco.vmap(inner)(X)
     assert inner.cache_info().misses <= 2 and slope.cache_info().misses == 1
 
 
 def test_branches_of_cond_and_loops_that_capture():
     limit = jnp.float32(3.0)
-    f = calco.jit(lambda x: lax.cond(jnp.sum(x) > limit, lambda v: v * EPSILON, lambda v: v + limit, x))
+    f = ricalco.jit(lambda x: lax.cond(jnp.sum(x) > limit, lambda v: v * EPSILON, lambda v: v + limit, x))
     run(f, X)
 
 
@@ -403,7 +403,7 @@ def test_decorated_functions():
     def body(x):
         return x * EPSILON
 
-    f = calco.jit(timed(body))
+    f = ricalco.jit(timed(body))
     run(f, X)
     body(X)
     run(f, X)
@@ -412,7 +412,7 @@ def test_decorated_functions():
 def test_threads_that_call_one_function():
     local, scale, failures = threading.local(), 2.0, []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         return x * scale
 
@@ -447,7 +447,7 @@ def test_caches_of_objects_that_methods_fill():
             return self.basis(x.shape[0]) @ x
 
     model = Model()
-    f = calco.jit(model)
+    f = ricalco.jit(model)
     for n in (1, 2, 3, 1, 2, 3):
         f(np.ones(n, np.float32))
         model.basis(n + 5)
@@ -463,17 +463,17 @@ def test_an_output_written_beside_a_constant_that_is_read():
         out["y"] = x.shape[0] * scale
         return x * scale
 
-    f = calco.jit(fill)
+    f = ricalco.jit(fill)
     for n in (1, 2, 1, 2):
         f(np.ones(n, np.float32))
     scale = 3.0
-    with pytest.warns(calco.StaleCaptureWarning, match="closure scale"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match="closure scale"):
         f(np.ones(1, np.float32))
 
 
 def test_dictionaries_that_are_read_by_key():
     state = {"rate": 0.1, "step": 0, "losses": []}
-    f = calco.jit(lambda x: x * state["rate"])
+    f = ricalco.jit(lambda x: x * state["rate"])
     for _ in range(4):
         f(X)
         state["step"] += 1
@@ -487,10 +487,10 @@ def test_functions_made_again_by_a_library():
     def make():
         def loss(p, x):
             return jnp.sum(p * x)
-        return calco.value_and_grad(loss)
+        return ricalco.value_and_grad(loss)
 
     evaluate = make()
-    f = calco.jit(lambda p: evaluate(p, X)[1])
+    f = ricalco.jit(lambda p: evaluate(p, X)[1])
     f(X)
     evaluate = make()
     run(f, X)

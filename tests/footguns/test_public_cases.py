@@ -10,10 +10,10 @@ import warnings
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import StaleCaptureWarning, errors, lax
-from calco.experimental import io_callback
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import StaleCaptureWarning, errors, lax
+from ricalco.experimental import io_callback
 
 X = np.ones(3, np.float32)
 GAIN = 10.0
@@ -31,7 +31,7 @@ def test_a_rebound_number_is_named_before_and_after_and_wrapping_anew_takes_the_
     def loss(v):
         return jnp.sum(v * GAIN)
 
-    f = calco.jit(loss)
+    f = ricalco.jit(loss)
     [read] = f.explain(X).captures
     assert (read.path, read.value, read.roles, read.place.line) == (
         "global GAIN", "10.0", ("literal",), line_of(loss) + 1)
@@ -39,7 +39,7 @@ def test_a_rebound_number_is_named_before_and_after_and_wrapping_anew_takes_the_
     monkeypatch.setitem(globals(), "GAIN", 20.0)
     with pytest.warns(StaleCaptureWarning, match=r"global GAIN = 10\.0; it is 20\.0 now"):
         assert float(f(X)) == 30
-    assert float(calco.jit(loss)(X)) == float(loss(X)) == 60
+    assert float(ricalco.jit(loss)(X)) == float(loss(X)) == 60
 
 
 def test_a_large_array_read_in_a_helper_is_told_with_the_helpers_line():
@@ -47,8 +47,8 @@ def test_a_large_array_read_in_a_helper_is_told_with_the_helpers_line():
     def helper(y):
         return BIG @ y
 
-    f = calco.jit(lambda y: jnp.sum(helper(y)))
-    with pytest.warns(calco.LargeCaptureWarning) as caught:
+    f = ricalco.jit(lambda y: jnp.sum(helper(y)))
+    with pytest.warns(ricalco.LargeCaptureWarning) as caught:
         account = f.explain(np.ones(512, np.float32))
     [warning] = caught
     place = f"{__file__.rpartition('/')[2]}:{line_of(helper) + 1}"
@@ -67,7 +67,7 @@ def test_a_list_of_the_class_that_grows_while_tracing_only_is_in_the_account():
             Model.items.append(x.shape)
             return x * 2
 
-    f = calco.jit(Model())
+    f = ricalco.jit(Model())
     for _ in range(3):
         f(X)
     assert Model.items == [(3,)]
@@ -83,14 +83,14 @@ def test_an_array_of_the_length_of_a_mask_cannot_be_set_while_tracing():
     f = lambda x: x.at[x > 1].set(jnp.ones(2))  # noqa: E731
     assert f(jnp.arange(4.0)).tolist() == [0, 1, 1, 1]
     with pytest.raises(errors.NonConcreteBooleanIndexError) as caught:
-        calco.jit(f)(jnp.arange(4.0))
+        ricalco.jit(f)(jnp.arange(4.0))
     assert "`x > 1` is traced" in str(caught.value) and "argument `x`" in str(caught.value)
 
 
 def test_a_reduction_of_numpy_on_a_traced_value_has_the_true_derivative():
     """A reader may expect an error as from `np.sin`, or zeros: NumPy hands its reductions to the array's methods."""
-    derivative = calco.grad(lambda x: np.sum(x ** 2))
-    assert derivative(jnp.arange(3.0)).tolist() == calco.jit(derivative)(jnp.arange(3.0)).tolist() == [0, 2, 4]
+    derivative = ricalco.grad(lambda x: np.sum(x ** 2))
+    assert derivative(jnp.arange(3.0)).tolist() == ricalco.jit(derivative)(jnp.arange(3.0)).tolist() == [0, 2, 4]
 
 
 # --- control flow -----------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_a_recursion_through_cond_never_ends_and_the_error_says_why():
     def total(x):
         return lax.cond(x.shape[0] > 1, lambda v: v.sum() + total(v[1:]), lambda v: v.sum(), x)
 
-    for run in (total, calco.jit(total), calco.grad(total)):
+    for run in (total, ricalco.jit(total), ricalco.grad(total)):
         with pytest.raises(errors.BranchRecursionError) as caught:
             run(jnp.arange(4.0))
         error = caught.value
@@ -110,10 +110,10 @@ def test_a_recursion_through_cond_never_ends_and_the_error_says_why():
         assert f"test_public_cases.py:{line_of(total) + 1}" in text
 
     def traced(x):
-        return lax.switch((x > 1).astype(int), [lambda v: v, calco.jit(lambda v: traced(v - 1))], x)
+        return lax.switch((x > 1).astype(int), [lambda v: v, ricalco.jit(lambda v: traced(v - 1))], x)
 
     with pytest.raises(errors.BranchRecursionError, match=r"branches\[1\] of lax.switch") as caught:
-        calco.jit(traced)(4.0)
+        ricalco.jit(traced)(4.0)
     assert "constant predicate" not in str(caught.value) and "lax.while_loop" in caught.value.remedy
 
 
@@ -122,13 +122,13 @@ def test_a_predicate_that_is_a_python_value_is_in_the_program_and_the_account_sa
     def f(x, deep):
         return lax.cond(deep, lambda v: lax.switch(1, [jnp.sin, jnp.cos, jnp.tan], v), lambda v: v, x)
 
-    jitted = calco.jit(f, static_argnames="deep")
+    jitted = ricalco.jit(f, static_argnames="deep")
     account = jitted.explain(1.0, deep=True)
     assert "cond[" in str(account.jaxpr) and "1:i32[] " in str(account.jaxpr)
     assert [(s.branches, s.taken, s.place.line) for s in account.settled] == [(2, 1, line_of(f) + 1),
                                                                              (3, 1, line_of(f) + 1)]
     assert "conditionals with a constant predicate" in str(account) and "takes branch 1" in str(account)
-    assert calco.jit(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)).explain(1.0).settled == ()
+    assert ricalco.jit(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)).explain(1.0).settled == ()
     assert [s["taken"] for s in jitted.explain(1.0, deep=False).to_dict()["settled"]] == [0, 1]
 
 
@@ -138,18 +138,18 @@ def test_a_recursion_that_does_not_go_through_the_conditional_is_pythons_own():
         return deep(x)
 
     with pytest.raises(RecursionError) as caught:
-        calco.jit(lambda x: lax.cond(x > 0, deep, lambda v: v, x))(1.0)
+        ricalco.jit(lambda x: lax.cond(x > 0, deep, lambda v: v, x))(1.0)
     assert not isinstance(caught.value, errors.BranchRecursionError)
 
     def ends(x, n):
         return lax.cond(x > n, lambda v: ends(v, n - 1) if n else v, lambda v: v * 2, x)
 
-    assert float(calco.jit(ends, static_argnums=1)(9.0, 8)) == 9.0
+    assert float(ricalco.jit(ends, static_argnums=1)(9.0, 8)) == 9.0
 
 
 def test_the_operands_of_cond_are_common_to_its_branches():
     """A reader of old code may expect an operand before each branch; a missing one is told by its parameter."""
-    add1, add2 = calco.tree_util.Partial(jnp.add, 1.0), calco.tree_util.Partial(jnp.add, 2.0)
+    add1, add2 = ricalco.tree_util.Partial(jnp.add, 1.0), ricalco.tree_util.Partial(jnp.add, 2.0)
     assert float(lax.cond(True, lambda a, b: a(b(1.0)), lambda a, b: b(a(0.0)), add1, add2)) == 4
     assert float(lax.cond(True, jnp.add, jnp.multiply, 2.0, 3.0)) == 5
     assert float(lax.cond(True, jnp.sin, jnp.cos, operand=1.0)) == pytest.approx(np.sin(1))
@@ -207,7 +207,7 @@ def test_an_index_known_to_be_out_of_range_warns_at_the_line_of_the_call():
         assert [w.filename for w in caught] == [__file__] * (i not in (0, 1))
         assert all(f"index {i} is out of range for 2 branches" in str(w.message) for w in caught)
     assert found == [10, 10, 20, 20, 20]
-    traced = calco.jit(lambda i: lax.switch(i, branches))
+    traced = ricalco.jit(lambda i: lax.switch(i, branches))
     assert [int(traced(i)) for i in (-1, 0, 1, 2, 99)] == found
     with pytest.warns(UserWarning, match="index 5 is out of range for 1 branches") as caught:
         assert lax.switch(5, [lambda: 7]) == 7
@@ -223,16 +223,16 @@ def test_every_branch_of_a_switch_prints_while_tracing_and_the_account_says_whic
         return prints
 
     branches = [branch(name) for name in "abc"]
-    run = calco.jit(lambda: lax.switch(0, branches))
-    for effects in (calco.explain(run)().effects, account_of_calls(run).effects):
+    run = ricalco.jit(lambda: lax.switch(0, branches))
+    for effects in (ricalco.explain(run)().effects, account_of_calls(run).effects):
         assert [(e.kind, e.branch, e.count) for e in effects] == [
             ("print", "branches[0] of lax.switch", 1), ("print", "branches[1] of lax.switch (not taken)", 1),
             ("print", "branches[2] of lax.switch (not taken)", 1)]
-    traced = calco.explain(lambda p: lax.cond(p, lambda: run() + branches[0](), lambda: 1))(True)
+    traced = ricalco.explain(lambda p: lax.cond(p, lambda: run() + branches[0](), lambda: 1))(True)
     assert [e.branch for e in traced.effects] == [
         *[f"branches[{i}] of lax.switch{' (not taken)' * (i > 0)} in true_fun of lax.cond" for i in range(3)],
         "true_fun of lax.cond"]
-    assert "in branches[1] of lax.switch (not taken)" in str(calco.explain(run)())
+    assert "in branches[1] of lax.switch (not taken)" in str(ricalco.explain(run)())
 
 
 def account_of_calls(run):
@@ -245,25 +245,25 @@ def account_of_calls(run):
 def test_a_mapped_predicate_is_reported_with_its_line_and_a_common_one_stays_a_conditional():
     """A reader may expect each element to pay for its own branch."""
     f = lambda p, x: lax.cond(p, lambda x: x * 2, lambda x: jnp.sin(x) + jnp.cos(x), x)  # noqa: E731
-    mapped = calco.jit(calco.vmap(f))
-    text = str(calco.make_jaxpr(calco.vmap(f))(np.array([True, False]), np.ones(2, np.float32)))
+    mapped = ricalco.jit(ricalco.vmap(f))
+    text = str(ricalco.make_jaxpr(ricalco.vmap(f))(np.array([True, False]), np.ones(2, np.float32)))
     assert "select_branches[" in text and " cond[" not in text
     mapped(np.array([True, False]), np.ones(2, np.float32))
-    [selected] = calco.last_traces(mapped)[0].selected
+    [selected] = ricalco.last_traces(mapped)[0].selected
     assert (selected.size, selected.place.line) == (2, line_of(f))
-    assert "of which every branch runs" in str(calco.explain(mapped)(np.array([True, False]), np.ones(2, np.float32)))
-    text = str(calco.make_jaxpr(calco.vmap(f, in_axes=(None, 0)))(True, np.ones(2, np.float32)))
+    assert "of which every branch runs" in str(ricalco.explain(mapped)(np.array([True, False]), np.ones(2, np.float32)))
+    text = str(ricalco.make_jaxpr(ricalco.vmap(f, in_axes=(None, 0)))(True, np.ones(2, np.float32)))
     assert "cond[" in text and "select" not in text
 
 
 def test_a_print_in_a_mapped_branch_is_of_the_elements_that_take_it(capfd):
     """A reader of JAX may expect three lines: there the branch prints for all elements."""
     def f(x):
-        lax.cond(x > 0, lambda x: calco.debug.print("positive {}", x), lambda x: None, x)
+        lax.cond(x > 0, lambda x: ricalco.debug.print("positive {}", x), lambda x: None, x)
         return x
 
-    calco.vmap(f)(jnp.array([1.0, -1.0, -2.0]))
-    calco.effects_barrier()
+    ricalco.vmap(f)(jnp.array([1.0, -1.0, -2.0]))
+    ricalco.effects_barrier()
     assert capfd.readouterr().out == "positive 1.0\n"
 
 
@@ -271,8 +271,8 @@ def test_an_effect_in_a_mapped_branch_is_of_the_elements_that_take_it():
     """A reader of JAX may expect an error without a line."""
     log = []
     f = lambda p: lax.cond(p, lambda: (io_callback(lambda: log.append("t"), None), 1)[1], lambda: 0)  # noqa: E731
-    assert calco.vmap(f)(jnp.array([True, False])).tolist() == [1, 0]
-    calco.effects_barrier()
+    assert ricalco.vmap(f)(jnp.array([True, False])).tolist() == [1, 0]
+    ricalco.effects_barrier()
     assert log == ["t"]
 
 
@@ -280,9 +280,9 @@ def test_a_guard_by_cond_guards_the_derivative_under_vmap_too():
     """A reader may expect NaN at 0, as from `jnp.where`: there both sides are differentiated everywhere."""
     f = lambda x: lax.cond(x > 0, jnp.sqrt, lambda x: 0 * x, x)  # noqa: E731
     xs = jnp.array([0.0, 4.0])
-    assert calco.grad(lambda xs: calco.vmap(f)(xs).sum())(xs).tolist() == [0, 0.25]
-    assert calco.vmap(calco.grad(f))(xs).tolist() == [0, 0.25]
-    where = calco.grad(lambda xs: jnp.where(xs > 0, jnp.sqrt(xs), 0 * xs).sum())(xs)
+    assert ricalco.grad(lambda xs: ricalco.vmap(f)(xs).sum())(xs).tolist() == [0, 0.25]
+    assert ricalco.vmap(ricalco.grad(f))(xs).tolist() == [0, 0.25]
+    where = ricalco.grad(lambda xs: jnp.where(xs > 0, jnp.sqrt(xs), 0 * xs).sum())(xs)
     assert np.isnan(where[0])
 
 
@@ -297,9 +297,9 @@ def test_nested_python_loops_are_unrolled_and_the_account_says_which_line_made_t
         return s
 
     start = time.perf_counter()
-    recorded = len(calco.make_jaxpr(f)(jnp.zeros(128)).eqns)
+    recorded = len(ricalco.make_jaxpr(f)(jnp.zeros(128)).eqns)
     assert recorded >= 7200 and time.perf_counter() - start < 2  # measured: 0.05 s
-    account = calco.explain(f)(jnp.zeros(128))
+    account = ricalco.explain(f)(jnp.zeros(128))
     outer, inner = account.decisions
     assert (outer.count, inner.count, inner.outcome) == (1, 60, "60 iterations")
     assert outer.equations == inner.equations == recorded
@@ -309,7 +309,7 @@ def test_nested_python_loops_are_unrolled_and_the_account_says_which_line_made_t
 def test_leaves_that_are_not_used_cost_little_per_call():
     """A reader may expect a call to cost by what is computed: each leaf is looked at, used or not."""
     params = {f"k{i}": jnp.ones(2) for i in range(1000)}
-    f = calco.jit(lambda p: p["k0"] + 1)
+    f = ricalco.jit(lambda p: p["k0"] + 1)
     f(params)
     best = np.inf
     for _ in range(30):
@@ -327,7 +327,7 @@ def test_a_printed_program_can_have_the_names_of_arguments_and_lines():
         hidden = jnp.tanh(inputs @ weights)
         return hidden.sum()
 
-    closed = calco.make_jaxpr(model)(np.ones((2, 2), np.float32), np.ones((3, 2), np.float32))
+    closed = ricalco.make_jaxpr(model)(np.ones((2, 2), np.float32), np.ones((3, 2), np.float32))
     text = closed.pretty_print(arg_names=True, source_info=True)
     assert "lambda ; weights:f32[2,2] inputs:f32[3,2]." in text and "] inputs weights" in text
     file = __file__.rpartition("/")[2]

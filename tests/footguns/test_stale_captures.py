@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import StaleCaptureError, StaleCaptureWarning
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import StaleCaptureError, StaleCaptureWarning
 
 HERE = sys.modules[__name__]
 SCALE = 2.0
@@ -122,7 +122,7 @@ def as_it_was(monkeypatch):
     with_default.__defaults__, with_keyword_default.__kwdefaults__ = (2.0,), {"k": 2.0}
     PARTIAL.keywords["k"] = 2.0
     twice.__code__ = TWICE_CODE
-    monkeypatch.setenv("CALCO_TEST_MODE", "2")
+    monkeypatch.setenv("RICALCO_TEST_MODE", "2")
 
 
 def set_to(holder, name, value):
@@ -148,8 +148,9 @@ PROBE = {
     "array.array": (lambda x: x * NUMBERS[0], lambda: NUMBERS.__setitem__(0, 3.0), "NUMBERS = array('d', [2.0])"),
     "context variable": (lambda x: x * VARIABLE.get(), lambda: VARIABLE.set(3.0), "global VARIABLE.get() = 2.0"),
     "thread local": (lambda x: x * LOCAL.value, set_to(LOCAL, "value", 3.0), "global LOCAL.value = 2.0"),
-    "environment": (lambda x: x * float(os.environ["CALCO_TEST_MODE"]), lambda: os.environ.update(CALCO_TEST_MODE="3"),
-                    r"os.environ['CALCO_TEST_MODE'] = '2'; it is '3'"),
+    "environment": (lambda x: x * float(os.environ["RICALCO_TEST_MODE"]),
+                    lambda: os.environ.update(RICALCO_TEST_MODE="3"),
+                    r"os.environ['RICALCO_TEST_MODE'] = '2'; it is '3'"),
     "length": (lambda x: x * len(LENGTHS), lambda: LENGTHS.append(3), r"global LENGTHS = [1, 2]"),
 }
 MORE = {
@@ -163,10 +164,11 @@ MORE = {
     "callable object": (LAYER, set_to(LAYER, "scale", 3.0), "self.scale = 2.0"),
     "keyword default": (lambda x: with_keyword_default(x),
                         lambda: setattr(with_keyword_default, "__kwdefaults__", {"k": 3.0}), "default k of with_keyw"),
-    "environment, get": (lambda x: x * float(os.environ.get("CALCO_TEST_MODE", 1)),
-                         lambda: os.environ.pop("CALCO_TEST_MODE"), r"os.environ['CALCO_TEST_MODE'] = '2'; it is None"),
-    "environment, getenv": (lambda x: x * float(os.getenv("CALCO_TEST_MODE")),
-                            lambda: os.environ.update(CALCO_TEST_MODE="3"), r"os.environ['CALCO_TEST_MODE']"),
+    "environment, get": (lambda x: x * float(os.environ.get("RICALCO_TEST_MODE", 1)),
+                         lambda: os.environ.pop("RICALCO_TEST_MODE"),
+                         r"os.environ['RICALCO_TEST_MODE'] = '2'; it is None"),
+    "environment, getenv": (lambda x: x * float(os.getenv("RICALCO_TEST_MODE")),
+                            lambda: os.environ.update(RICALCO_TEST_MODE="3"), r"os.environ['RICALCO_TEST_MODE']"),
     "library function": (lambda x: ACTIVATION(x), lambda: setattr(HERE, "ACTIVATION", jnp.cos), "global ACTIVATION"),
     "module attribute": (lambda x: x * HERE.SCALE, set_to(HERE, "SCALE", 3.0), "global HERE.SCALE = 2.0"),
     "type of a number": (lambda x: x * SCALE, set_to(HERE, "SCALE", 2), "global SCALE = 2.0; it is 2 now"),
@@ -191,7 +193,7 @@ def test_a_changed_value_is_told_once_and_the_frozen_one_used(name, monkeypatch)
     function, change, part = {**PROBE, **MORE}[name]
     monkeypatch.setattr(HERE, "SETTINGS", SETTINGS)
     context = contextvars.copy_context()  # what a context variable is set to ends here
-    f = calco.jit(function)
+    f = ricalco.jit(function)
     x = jnp.float32(2.0)
     before = context.run(f, x)
     assert context.run(told, f, x) == []
@@ -211,7 +213,7 @@ def test_a_changed_value_is_told_once_and_the_frozen_one_used(name, monkeypatch)
 def test_retracing_takes_the_new_value_and_keeps_the_old_program(name):
     function, change, _ = PROBE[name]
     context = contextvars.copy_context()
-    f, x = calco.jit(function, on_stale="retrace"), jnp.float32(2.0)
+    f, x = ricalco.jit(function, on_stale="retrace"), jnp.float32(2.0)
     before = context.run(f, x)
     context.run(change)
     assert context.run(told, f, x) == []
@@ -225,7 +227,7 @@ def test_retracing_takes_the_new_value_and_keeps_the_old_program(name):
 def test_an_error_refuses_the_old_value(name):
     function, change, part = PROBE[name]
     context = contextvars.copy_context()
-    f, x = calco.jit(function, on_stale="error"), jnp.float32(2.0)
+    f, x = ricalco.jit(function, on_stale="error"), jnp.float32(2.0)
     context.run(f, x)
     context.run(f, x)
     context.run(change)
@@ -239,7 +241,7 @@ def test_an_error_refuses_the_old_value(name):
 def test_ignoring_looks_at_nothing(name):
     function, change, _ = PROBE[name]
     context = contextvars.copy_context()
-    f, x = calco.jit(function, on_stale="ignore"), jnp.float32(2.0)
+    f, x = ricalco.jit(function, on_stale="ignore"), jnp.float32(2.0)
     before = context.run(f, x)
     context.run(change)
     assert context.run(told, f, x) == [] and np.array_equal(f(x), before)
@@ -248,14 +250,14 @@ def test_ignoring_looks_at_nothing(name):
 
 def test_what_the_policies_are():
     with pytest.raises(ValueError, match=r"on_stale='never'.*'warn', 'retrace', 'error', 'ignore'"):
-        calco.jit(lambda x: x, on_stale="never")
+        ricalco.jit(lambda x: x, on_stale="never")
 
 
 # --- more than one value, and values that come back -------------------------------------------------
 
 def test_each_captured_value_is_told_once():
     a, b = 1.0, 10.0
-    f = calco.jit(lambda x: x * a + b)
+    f = ricalco.jit(lambda x: x * a + b)
     f(1.0)
     a = 2.0
     assert [m.split(";")[0] for m in told(f, 1.0)] == ["<lambda> was traced with closure a = 1.0"]
@@ -267,7 +269,7 @@ def test_each_captured_value_is_told_once():
 
 def test_two_values_that_change_at_once_are_two_warnings():
     a, b = 1.0, 10.0
-    f = calco.jit(lambda x: x * a + b)
+    f = ricalco.jit(lambda x: x * a + b)
     f(1.0)
     a, b = 2.0, 20.0
     assert len(told(f, 1.0)) == 2
@@ -276,7 +278,7 @@ def test_two_values_that_change_at_once_are_two_warnings():
 def test_a_value_that_came_back_before_the_next_call_is_not_told():
     value = np.ones(3, np.float32)
     number = 1.0
-    f = calco.jit(lambda x: x * value + number)
+    f = ricalco.jit(lambda x: x * value + number)
     f(1.0)
     f(1.0)
     value[:], number = 5, 2.0
@@ -288,7 +290,7 @@ def test_an_equal_value_in_another_object_is_no_change():
     """It is looked at by value once; from then on by identity."""
     text, number, items, numbers = "abc", 1234.5, [1.0, 2.0], np.arange(4.0)
     ours = jnp.arange(4.0)
-    f = calco.jit(lambda x: (x * number * items[0] + numbers + ours, text)[0])
+    f = ricalco.jit(lambda x: (x * number * items[0] + numbers + ours, text)[0])
     f(1.0)
     text, number, items = "".join(["a", "bc"]), float("1234.5"), [float("1"), 2.0]
     numbers, ours = np.arange(4.0), jnp.arange(4.0)
@@ -299,7 +301,7 @@ def test_an_equal_value_in_another_object_is_no_change():
 
 def test_a_nan_is_what_it_was():
     number, items = float("nan"), [float("nan")]
-    f = calco.jit(lambda x: jnp.where(x > 0, number, x * len(items)))
+    f = ricalco.jit(lambda x: jnp.where(x > 0, number, x * len(items)))
     f(1.0)
     number, items = float("nan"), [float("nan")]
     assert told(f, 1.0) == []
@@ -309,7 +311,7 @@ def test_the_old_trace_is_used_again_when_the_value_comes_back():
     rate = 0.5
     runs = []
 
-    @functools.partial(calco.jit, on_stale="retrace")
+    @functools.partial(ricalco.jit, on_stale="retrace")
     def f(x):
         runs.append(rate)
         return x * rate
@@ -324,7 +326,7 @@ def test_the_old_trace_is_used_again_when_the_value_comes_back():
 
 def test_each_signature_is_looked_at_for_itself():
     number = 1.0
-    f = calco.jit(lambda x: x * number)
+    f = ricalco.jit(lambda x: x * number)
     f(1.0)
     number = 2.0
     assert f(np.float32(1.0)) == 2 and len(told(f, 1.0)) == 1 and told(f, np.float32(1.0)) == []
@@ -332,7 +334,7 @@ def test_each_signature_is_looked_at_for_itself():
 
 def test_the_warning_is_at_the_line_of_the_call():
     number = 1.0
-    f = calco.jit(lambda x: x * number)
+    f = ricalco.jit(lambda x: x * number)
     f(1.0)
     number = 2.0
     with pytest.warns(StaleCaptureWarning) as caught:
@@ -343,13 +345,13 @@ def test_the_warning_is_at_the_line_of_the_call():
 
 @pytest.mark.parametrize("call", [
     lambda f: f(jnp.ones(3)), lambda f: f(np.ones(3, np.float32)), lambda f: f(x=jnp.ones(3)), lambda f: f([1.0])[0],
-    lambda f: calco.grad(lambda x: f(x).sum())(jnp.ones(3)), lambda f: calco.vmap(f)(jnp.ones(3)),
-    lambda f: calco.jit(lambda x: f(x))(jnp.ones(3)), lambda f: calco.make_jaxpr(f)(jnp.ones(3)),
+    lambda f: ricalco.grad(lambda x: f(x).sum())(jnp.ones(3)), lambda f: ricalco.vmap(f)(jnp.ones(3)),
+    lambda f: ricalco.jit(lambda x: f(x))(jnp.ones(3)), lambda f: ricalco.make_jaxpr(f)(jnp.ones(3)),
     lambda f: f.lower(jnp.ones(3)),
 ], ids=["array", "NumPy", "keyword", "tree", "grad", "vmap", "nested jit", "make_jaxpr", "lower"])
 def test_every_way_to_call_looks(call):
     number = [2.0, 1.0]
-    f = calco.jit(lambda x: calco.tree.map(lambda v: v * number[0], x))
+    f = ricalco.jit(lambda x: ricalco.tree.map(lambda v: v * number[0], x))
     assert told(call, f) == []
     number[0] = 3.0
     assert len(told(call, f)) == 1
@@ -357,7 +359,7 @@ def test_every_way_to_call_looks(call):
 
 def test_warnings_as_errors_stop_the_call_once():
     number = 1.0
-    f = calco.jit(lambda x: x * number)
+    f = ricalco.jit(lambda x: x * number)
     f(1.0)
     number = 2.0
     with warnings.catch_warnings():
@@ -375,7 +377,7 @@ def test_a_static_object_that_is_changed_after_use_is_told():
             self.rate = 2.0
 
     config = Config()
-    f = calco.jit(lambda config, x: x * config.rate, static_argnums=0)
+    f = ricalco.jit(lambda config, x: x * config.rate, static_argnums=0)
     f(config, 1.0)
     config.rate = 3.0
     messages = told(f, config, 1.0)
@@ -383,7 +385,7 @@ def test_a_static_object_that_is_changed_after_use_is_told():
 
 
 def test_a_custom_tree_passed_as_static_is_told():
-    @calco.tree_util.register_pytree_node_class
+    @ricalco.tree_util.register_pytree_node_class
     class Pair:
         def __init__(self, a, b):
             self.a, self.b = a, b
@@ -396,16 +398,16 @@ def test_a_custom_tree_passed_as_static_is_told():
             return cls(*children)
 
     pair = Pair(2.0, [1.0, 2.0])
-    f = calco.jit(lambda x, pair: x * pair.a + pair.b[1], static_argnums=1)
+    f = ricalco.jit(lambda x, pair: x * pair.a + pair.b[1], static_argnums=1)
     f(1.0, pair)
     pair.b[1] = 7.0
     assert "static pair.b = [1.0, 2.0]" in told(f, 1.0, pair)[0]
 
 
-def test_an_option_of_calco_itself_is_in_the_signature():
+def test_an_option_of_ricalco_itself_is_in_the_signature():
     number = 2.0
-    f = calco.jit(lambda x: x * number, on_stale="error")
+    f = ricalco.jit(lambda x: x * number, on_stale="error")
     assert f(1.0).dtype == np.float32
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         assert f(1.0).dtype == np.float64
     assert f(1.0).dtype == np.float32 and f.cache_info().misses == 2

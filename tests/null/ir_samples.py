@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calco.avals import ShapedArray, dtypes, shaped
-from calco.core import No, Primitive, Trace
-from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, evaluate_reference
+from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.core import No, Primitive, Trace
+from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, evaluate_reference
 
 NONE = No("not needed here")
 

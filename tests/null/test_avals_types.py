@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray, dtypes, options, python_aval, shaped, tangent_aval
+from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, tangent_aval
 
 NAMES = [d.name for d in dtypes.ALL if d != dtypes.float0]
 WEAKENED = ["int32", "int64", "float32", "float64", "complex64", "complex128"]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calco.avals import shaped
-from calco.core import Trace, Tracer, errors, sites
+from ricalco.avals import shaped
+from ricalco.core import Trace, Tracer, errors, sites
 
 SCALAR = shaped((), np.dtype("float32"), True)  # a Python number
 
@@ -52,7 +52,7 @@ def traced(name: str = "x", aval=SCALAR, function: str | None = "loss") -> Value
     return Value(aval, RecordingTrace(errors.Origin(function, (name,) if function else (), None)))
 
 
-def failure(source: str, with_source: bool = True, aval=SCALAR) -> errors.CalcoError:
+def failure(source: str, with_source: bool = True, aval=SCALAR) -> errors.RicalcoError:
     """The error of calling ``f()`` with this body, in a file of its own."""
     whole = "def f(x, y, items, table):\n" + textwrap.indent(textwrap.dedent(source), "    ")
     file = f"<case {abs(hash(whole))}>" if with_source else "<nowhere>"
@@ -60,7 +60,7 @@ def failure(source: str, with_source: bool = True, aval=SCALAR) -> errors.CalcoE
         linecache.cache[file] = (len(whole), None, whole.splitlines(True), file)
     scope = {"np": np, "math": math, "operator": operator, "copy": copy, "pickle": pickle, "__name__": "case"}
     exec(compile(whole, file, "exec"), scope)
-    with pytest.raises(errors.CalcoError) as caught:
+    with pytest.raises(errors.RicalcoError) as caught:
         scope["f"](traced(aval=aval), 3, [1.0, 2.0], np.arange(3.0))
     return caught.value
 
@@ -166,7 +166,7 @@ NUMBER = [
 ]
 
 
-def _check(case: Case, error: errors.CalcoError) -> None:
+def _check(case: Case, error: errors.RicalcoError) -> None:
     text = str(error)
     assert error.construct == case.construct
     for words in case.words:
@@ -341,7 +341,8 @@ def test_class_tree():
         assert issubclass(cls, errors.JAXTypeError) and issubclass(cls, TypeError)
     assert issubclass(errors.NonConcreteBooleanIndexError, errors.JAXIndexError)
     assert issubclass(errors.JAXIndexError, IndexError)
-    assert issubclass(errors.JAXTypeError, errors.CalcoError) and issubclass(errors.JAXIndexError, errors.CalcoError)
+    assert issubclass(errors.JAXTypeError, errors.RicalcoError)
+    assert issubclass(errors.JAXIndexError, errors.RicalcoError)
 
 
 def test_errors_pickle_and_hold_no_tracer():

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-import calco
-from calco import StaleCaptureWarning
+import ricalco
+from ricalco import StaleCaptureWarning
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/how-it-works.md", "docs/differences-from-jax.md", "docs/design.md",
@@ -94,7 +94,7 @@ def test_a_wrong_output_is_noticed():
 
 
 def absent_names() -> list[str]:
-    """The names in the first column of the last table of the differences, below `calco`."""
+    """The names in the first column of the last table of the differences, below `ricalco`."""
     document = (ROOT / "docs/differences-from-jax.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in document.partition("## Not there")[2].splitlines() if line.startswith("| ")]
     names = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
@@ -103,16 +103,16 @@ def absent_names() -> list[str]:
 
 @pytest.mark.parametrize("name", absent_names())
 def test_what_is_said_to_be_missing_is_missing(name):
-    at = calco
+    at = ricalco
     for part in name.split("."):
         if not hasattr(at, part):
             return
         at = getattr(at, part)
-    raise AssertionError(f"calco.{name} is there: take it off the list in docs/differences-from-jax.md")
+    raise AssertionError(f"ricalco.{name} is there: take it off the list in docs/differences-from-jax.md")
 
 
 @pytest.mark.parametrize("path", sorted({p.relative_to(ROOT).as_posix() for p in (
-    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/calco/**/*.md"))}))
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/ricalco/**/*.md"))}))
 def test_links_lead_somewhere(path):
     document = (ROOT / path).read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document):
@@ -122,11 +122,11 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_room_says_what_it_promises(room):
-    text = (ROOT / "src" / "calco" / room / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "src" / "ricalco" / room / "README.md").read_text(encoding="utf-8")
     assert text.startswith(f"# {room}: ")
     assert text.count("\n") <= 80
     named = set(re.findall(r"`(\w+\.py)`", text))
-    here = {p.name for p in (ROOT / "src" / "calco" / room).glob("*.py")}
+    here = {p.name for p in (ROOT / "src" / "ricalco" / room).glob("*.py")}
     gone = {name for name in named - here if not name.startswith("test_")}
     assert not gone, f"these files are not there: {gone}"
     if room != "numpy":  # a file for each subject, which its README does not list

@@ -6,11 +6,12 @@ import inspect
 
 import pytest
 
-DOORS = ["calco", "calco.ad_checkpoint", "calco.checkify", "calco.custom_batching", "calco.custom_derivatives",
-         "calco.debug", "calco.errors", "calco.experimental",
-         "calco.jaxprs",
-         "calco.lax", "calco.numpy", "calco.purity", "calco.ref",
-         "calco.test_util", "calco.tree", "calco.tree_util"]
+DOORS = ["ricalco", "ricalco.ad_checkpoint", "ricalco.checkify", "ricalco.custom_batching",
+         "ricalco.custom_derivatives",
+         "ricalco.debug", "ricalco.errors", "ricalco.experimental",
+         "ricalco.jaxprs",
+         "ricalco.lax", "ricalco.numpy", "ricalco.purity", "ricalco.ref",
+         "ricalco.test_util", "ricalco.tree", "ricalco.tree_util"]
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -31,6 +32,6 @@ def test_public_functions_are_documented(door):
 
 
 def test_every_slot_of_array_is_filled():
-    from calco.core import values
-    importlib.import_module("calco.numpy")
+    from ricalco.core import values
+    importlib.import_module("ricalco.numpy")
     assert not values.unfilled()

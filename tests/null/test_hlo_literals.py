@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.avals import dtypes, shaped
-from calco.hlo import Block, Module, bool_array, i64_array, integers, symbol
-from calco.hlo.literals import scalar_text
+from ricalco.avals import dtypes, shaped
+from ricalco.hlo import Block, Module, bool_array, i64_array, integers, symbol
+from ricalco.hlo.literals import scalar_text
 
 FLOATS = [d for d in dtypes.ALL if dtypes.kind(d) == "f"]
 INTEGERS = [d for d in dtypes.ALL if dtypes.kind(d) in "iu"]

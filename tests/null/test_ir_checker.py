@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray, shaped
-from calco.ir import ClosedJaxpr, Eqn, Jaxpr, JaxprTypeError, Literal, Var, check_jaxpr
+from ricalco.avals import ShapedArray, shaped
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, JaxprTypeError, Literal, Var, check_jaxpr
 from tests.null.ir_samples import (
     Build,
     add_p,

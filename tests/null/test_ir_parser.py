@@ -2,9 +2,9 @@
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray, shaped
-from calco.ir import ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr
-from calco.ir.parser import Opaque
+from ricalco.avals import ShapedArray, shaped
+from ricalco.ir import ClosedJaxpr, JaxprSyntaxError, check_jaxpr, evaluate_reference, parse_jaxpr
+from ricalco.ir.parser import Opaque
 from tests.null.ir_samples import (
     NAMES,
     PRIMITIVES,

@@ -2,10 +2,10 @@
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray
-from calco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Var
-from calco.ir.layout import SPACE, Group, Nest, Note, render
-from calco.ir.printer import letters
+from ricalco.avals import ShapedArray
+from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Var
+from ricalco.ir.layout import SPACE, Group, Nest, Note, render
+from ricalco.ir.printer import letters
 from tests.null.ir_samples import (
     Build,
     Mode,

@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calco.ir import (
+from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
@@ -17,7 +17,7 @@ from calco.ir import (
     subjaxprs,
     substitute,
 )
-from calco.ir.rewrite import with_new_variables
+from ricalco.ir.rewrite import with_new_variables
 from tests.null.ir_samples import (
     NAMES,
     PRIMITIVES,

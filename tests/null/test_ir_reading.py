@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from calco.ir import ClosedJaxpr, JaxprSyntaxError, parse_jaxpr
-from calco.ir.layout import Group, Note, Styled, has_colors, render
+from ricalco.ir import ClosedJaxpr, JaxprSyntaxError, parse_jaxpr
+from ricalco.ir.layout import Group, Note, Styled, has_colors, render
 from tests.null.ir_samples import (
     PRIMITIVES,
     Build,

@@ -5,8 +5,8 @@ import weakref
 import numpy as np
 import pytest
 
-from calco.core import interpreting
-from calco.ir import (
+from ricalco.core import interpreting
+from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
@@ -21,7 +21,7 @@ from calco.ir import (
     split,
     substitute,
 )
-from calco.ir.rewrite import with_new_variables
+from ricalco.ir.rewrite import with_new_variables
 from tests.null.ir_samples import (
     Build,
     OracleTrace,

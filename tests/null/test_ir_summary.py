@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from calco.ir import ClosedJaxpr, Count, DebugInfo, Eqn, Jaxpr, Var
+from ricalco.ir import ClosedJaxpr, Count, DebugInfo, Eqn, Jaxpr, Var
 from tests.null.ir_samples import (
     Build,
     add_p,

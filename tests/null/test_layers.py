@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "src" / "calco"
+ROOT = Path(__file__).parents[2] / "src" / "ricalco"
 ROOMS = ["avals", "core", "ir", "hlo", "engine", "tracing", "ops", "transforms", "control", "reroll", "jit", "report"]
 DOORS = ["ad_checkpoint", "checkify", "custom_batching", "custom_derivatives",
          "numpy", "lax", "tree_util", "tree", "debug", "errors", "experimental",
@@ -32,8 +32,8 @@ def imports(tree: ast.AST):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             yield node.module
-            if node.module == "calco":
-                yield from (f"calco.{alias.name}" for alias in node.names)
+            if node.module == "ricalco":
+                yield from (f"ricalco.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
@@ -55,7 +55,7 @@ def test_imports_point_up_the_list(path):
         assert top != "jax", f"{path.name} imports jax"
         if top == "jaxlib":
             assert room == "engine", f"{path.name} imports jaxlib"
-        if top == "calco" and "." in name and room in ROOMS:
+        if top == "ricalco" and "." in name and room in ROOMS:
             other = name.split(".")[1]
             assert other in ROOMS, f"the room {room} imports the door {other}"
             assert ROOMS.index(other) <= ROOMS.index(room), f"{identifier(path)} imports {name}"
@@ -138,5 +138,5 @@ def needed_modules(tree: ast.AST, modules) -> set[str]:
 
 
 def name_of(path: Path) -> str:
-    parts = ("calco", *path.relative_to(ROOT).with_suffix("").parts)
+    parts = ("ricalco", *path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-import calco
-from calco import jit, lax
+import ricalco
+from ricalco import jit, lax
 
 X, Y = np.float32(0.7), np.float32(1.3)
 XS, YS = np.array([0.7, -1.0, 2.0], np.float32), np.array([1.3, 0.5, -0.2], np.float32)
@@ -23,4 +23,4 @@ FORMS = {"plain": lambda f: f, "jit": jit, "jit of jit": lambda f: jit(jit(f)),
          "a branch": lambda f: lambda x, y: lax.cond(y > -9, f, lambda x, y: x, x, y),
          "a scan": lambda f: lambda x, y: lax.scan(lambda c, _: (f(c, y), None), x, None, length=1)[0],
          "a static loop": lambda f: lambda x, y: lax.fori_loop(0, 1, lambda i, c: f(c, y), x),
-         "remat": calco.checkpoint}
+         "remat": ricalco.checkpoint}

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import sys
 
-import calco
-from calco.tracing.observe import Observer
+import ricalco
+from ricalco.tracing.observe import Observer
 
 MECHANISMS = ["sys.settrace"] + ["sys.monitoring"] * (sys.version_info >= (3, 12))
 
@@ -16,7 +16,7 @@ class Seen:
         self.error = None
         with Observer(function, how=how, include_library=library) as observer:
             try:
-                self.closed = calco.make_jaxpr(function, static_argnums=static)(*args)
+                self.closed = ricalco.make_jaxpr(function, static_argnums=static)(*args)
             except Exception as raised:  # noqa: BLE001 (told below)
                 self.error, self.closed = raised, None
         assert (error is None) == (self.error is None), self.error

@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.jit.causes import Cause
-from calco.report.account import Account, account_of
-from calco.tracing import Place
-from calco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.jit.causes import Cause
+from ricalco.report.account import Account, account_of
+from ricalco.tracing import Place
+from ricalco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
 NASTY = '</script><script>alert("1")</script><!-- \u202e\x00\ud800 \u00e9\U0001f600 & \'q\''
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -71,7 +71,7 @@ def in_loop(found: Listing, text: str, runs: int) -> Listing:
 @cache
 def small() -> Account:
     """Everything that a page shows, once; names that try to break it."""
-    traced = calco.jit(model, static_argnames="n").trace(
+    traced = ricalco.jit(model, static_argnames="n").trace(
         [np.eye(4, dtype=np.float32)] * 6, np.ones((2, 4), np.float32), n=3)
     reads = (Read("global RATE", "number", "0.5", place(model, "RATE"), ("literal",), equations=(1,)),
              Read("global DEBUG", "bool", "False", place(layer, "DEBUG"), ("decided a branch",), count=6),
@@ -95,7 +95,7 @@ def large(folder) -> Account:
     path.write_text(MANY, encoding="utf-8")
     names = {"jnp": jnp, "ITERATIONS": ITERATIONS}
     exec(compile(MANY, str(path), "exec"), names)
-    traced = calco.jit(names["many"]).trace(np.ones(8, np.float32))
+    traced = ricalco.jit(names["many"]).trace(np.ones(8, np.float32))
     texts = MANY.splitlines()
     start = texts.index("def inner(x):")
     loop = Place(str(path), 3, 4, 3, 10, "many")

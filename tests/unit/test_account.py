@@ -12,14 +12,14 @@ import warnings
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.report import styled
-from calco.report.account_text import runs_of, value_text
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.report import styled
+from ricalco.report.account_text import runs_of, value_text
 
 MODEL = '''\
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 import numpy as np
 
 W = np.ones((4, 2), np.float32)
@@ -27,7 +27,7 @@ config = {"rate": 0.5, "verbose": False}
 history = []
 
 
-@calco.jit
+@ricalco.jit
 def layer(x, w, unused, depth=2):
     history.append(x.shape)
     for i in range(depth):
@@ -67,7 +67,7 @@ shapes and dtypes that Python read  fixed for this signature
 
 the source  times run, equations recorded, line
     layer  model_of_account.py
-         10  @calco.jit
+         10  @ricalco.jit
     1x   11  def layer(x, w, unused, depth=2):  # takes default depth of layer
     1x   12      history.append(x.shape)        # once: mutation
     3x   13      for i in range(depth):         # 2 times
@@ -149,7 +149,7 @@ def test_parts_can_be_left_out_or_shown_whole(account):
 
 
 def test_a_function_that_takes_nothing_says_so():
-    text = str(calco.explain(lambda: 1.0)())
+    text = str(ricalco.explain(lambda: 1.0)())
     assert "took nothing from outside" in text and "no side effects seen" in text and "    no arguments" in text
 
 
@@ -166,7 +166,7 @@ def test_what_a_loop_takes_is_folded():
             x = x + table
         return x
 
-    text = str(calco.explain(f)(1.0))
+    text = str(ricalco.explain(f)(1.0))
     assert "# takes TABLES[0], TABLES[1] and 3 more" in text and "took from outside, frozen: 5 arrays, 60 B;" in text
 
 
@@ -186,11 +186,11 @@ def test_the_fields(account):
 def test_json_is_stable(account):
     told = json.loads(account.to_json())
     assert list(told) == [
-        "calco_account", "function", "place", "arguments", "statics", "options", "captures", "totals", "effects",
+        "ricalco_account", "function", "place", "arguments", "statics", "options", "captures", "totals", "effects",
         "decisions", "never_reached", "shape_reads", "callbacks", "settled", "selected", "rerolled", "near_misses",
         "unused", "equations", "jaxpr", "sources", "observed_with", "unseen", "retraces", "stale", "seconds", "calls",
         "error"]
-    assert told["calco_account"] == 1 and told["error"] is None
+    assert told["ricalco_account"] == 1 and told["error"] is None
     assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 10**6, "effects": 1,
                               "decisions": 2, "equations": 7}
     place = {"file", "line", "column", "end_line", "end_column", "function", "text"}
@@ -221,9 +221,9 @@ def test_it_is_a_page_and_a_cell(account, tmp_path):
 
 def test_explaining_leaves_the_function_as_it_was():
     runs = []
-    inner = calco.jit(lambda x: runs.append("inner") or x + 1)
+    inner = ricalco.jit(lambda x: runs.append("inner") or x + 1)
 
-    @calco.jit
+    @ricalco.jit
     def outer(x):
         runs.append("outer")
         return inner(x) + inner(x)
@@ -231,7 +231,7 @@ def test_explaining_leaves_the_function_as_it_was():
     outer(1.0)
     before = outer.cache_info(), inner.cache_info(), outer.records(), inner.records()
     assert runs == ["outer", "inner"]
-    for account in (outer.explain(1.0), calco.explain(outer)(1.0), outer.explain(np.ones(3, np.float32))):
+    for account in (outer.explain(1.0), ricalco.explain(outer)(1.0), outer.explain(np.ones(3, np.float32))):
         assert [e.what for e in account.effects if e.kind == "mutation"] == ["runs.append(\"inner\")",
                                                                              "runs.append(\"outer\")"][::-1]
     assert runs == ["outer", "inner"] * 4  # all Python ran again, that of the nested function too
@@ -242,40 +242,40 @@ def test_any_callable_can_be_explained():
     def power(x, n):
         return x ** n if n else x
 
-    account = calco.explain(power, static_argnames="n")(calco.ShapeDtypeStruct((2,), "float32"), n=3)
+    account = ricalco.explain(power, static_argnames="n")(ricalco.ShapeDtypeStruct((2,), "float32"), n=3)
     assert account.statics == (("n", 3),) and account.function == "power"
     assert [(d.condition, d.reason) for d in account.decisions] == [("n", "n = 3 is static")]
-    gradient = calco.explain(calco.grad(lambda x: jnp.sin(x)))(1.0)
+    gradient = ricalco.explain(ricalco.grad(lambda x: jnp.sin(x)))(1.0)
     assert "cos" in [name for name, _ in gradient.equations]
-    bound = calco.explain(power.__get__(2.0), static_argnames="n")(n=3)
+    bound = ricalco.explain(power.__get__(2.0), static_argnames="n")(n=3)
     assert bound.arguments == () and bound.statics == (("n", 3),)
 
 
 def test_static_arguments_of_a_jitted_function_are_its_own():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         return x
 
     with pytest.raises(ValueError, match=r"explain: f is jitted, and its static arguments were given to jit"):
-        calco.explain(f, static_argnames="x")
+        ricalco.explain(f, static_argnames="x")
 
 
 @pytest.mark.parametrize("function", [3, None, "f"])
 def test_what_cannot_be_called_cannot_be_explained(function):
     with pytest.raises(TypeError, match="explain"):
-        calco.explain(function)
+        ricalco.explain(function)
 
 
 @pytest.mark.parametrize("value", [True, 1.5, "1"])
 def test_a_limit_is_a_number_of_bytes(value):
     with pytest.raises(TypeError, match="explain: warn_bytes must be an int, a number of bytes, got "):
-        calco.explain(len, warn_bytes=value)
+        ricalco.explain(len, warn_bytes=value)
 
 
 def test_bad_arguments_are_no_fault_of_the_function():
     with pytest.raises(TypeError, match="argument x is 'text' of type str") as caught:
-        calco.explain(lambda x: x)("text")
-    assert not hasattr(caught.value, "__calco_account__")
+        ricalco.explain(lambda x: x)("text")
+    assert not hasattr(caught.value, "__ricalco_account__")
 
 
 def test_what_raises_has_the_account_up_to_there():
@@ -288,8 +288,8 @@ def test_what_raises_has_the_account_up_to_there():
         return y
 
     with pytest.raises(ValueError, match="too many") as caught:
-        calco.explain(f, static_argnames="n")(np.ones(3, np.float32), n=3)
-    account = caught.value.__calco_account__
+        ricalco.explain(f, static_argnames="n")(np.ones(3, np.float32), n=3)
+    account = caught.value.__ricalco_account__
     assert account.error.type == "ValueError" and account.error.place.text == 'raise ValueError("too many")'
     assert [name for name, _ in account.equations] == ["mul"] and account.unused == ()
     assert [read.path for read in account.arrays] == ["closure weights of test_what_raises_has_the_account_up_to_there"]
@@ -301,23 +301,23 @@ def test_what_raises_has_the_account_up_to_there():
 
 
 def test_an_error_of_an_inner_function_is_told_of_the_whole():
-    inner = calco.jit(lambda x: jnp.reshape(x, (5,)))
+    inner = ricalco.jit(lambda x: jnp.reshape(x, (5,)))
 
-    @calco.jit
+    @ricalco.jit
     def outer(x):
         return inner(jnp.sin(x))
 
     with pytest.raises(TypeError) as caught:
         outer.explain(np.ones(3, np.float32))
-    account = caught.value.__calco_account__
+    account = caught.value.__ricalco_account__
     assert account.function == "outer" and [name for name, _ in account.equations] == ["sin"]
     assert "jnp.reshape" in account.error.place.text
 
 
 def test_an_account_within_an_account():
-    @calco.jit
+    @ricalco.jit
     def outer(x):
-        inner = calco.explain(lambda y: y * x)(2.0)
+        inner = ricalco.explain(lambda y: y * x)(2.0)
         return x if len(inner.equations) == 1 and inner.observation is None else 0.0
 
     account = outer.explain(1.0)
@@ -333,8 +333,8 @@ def test_an_error_without_a_message():
         raise Odd
 
     with pytest.raises(Odd) as caught:
-        calco.explain(f)(1.0)
-    assert "its message cannot be had: str() raised RuntimeError" in str(caught.value.__calco_account__)
+        ricalco.explain(f)(1.0)
+    assert "its message cannot be had: str() raised RuntimeError" in str(caught.value.__ricalco_account__)
 
 
 def test_an_exit_is_no_error():
@@ -342,20 +342,20 @@ def test_an_exit_is_no_error():
         raise SystemExit(3)
 
     with pytest.raises(SystemExit) as caught:
-        calco.explain(f)(1.0)
-    assert not hasattr(caught.value, "__calco_account__")
+        ricalco.explain(f)(1.0)
+    assert not hasattr(caught.value, "__ricalco_account__")
 
 
 def test_code_without_source():
     scope: dict = {"jnp": jnp, "np": np}
     exec("W = np.ones(2, np.float32)\ndef f(x):\n    return x * W", scope)
-    text = str(calco.explain(scope["f"])(1.0))
+    text = str(ricalco.explain(scope["f"])(1.0))
     assert "global W  float32[2]" in text and "f in <string> has no readable source" in text
     assert "recorded from these lines" in text
 
 
 def test_leaves_that_are_not_used():
-    account = calco.explain(lambda p: p["k0"] + 1)({f"k{i}": np.ones(2, np.float32) for i in range(1000)})
+    account = ricalco.explain(lambda p: p["k0"] + 1)({f"k{i}": np.ones(2, np.float32) for i in range(1000)})
     assert len(account.unused) == 999 and "p['k0']" not in account.unused
     text = str(account)
     assert "called with  999 of 1,000 are not used" in text and "... 976 more ..." in text
@@ -363,16 +363,16 @@ def test_leaves_that_are_not_used():
 
 def test_large_arrays_are_warned_about():
     table = np.ones(2**18 + 1, np.float32)
-    function = calco.jit(lambda x: x + table)
-    with pytest.warns(calco.LargeCaptureWarning, match=r"closure table .*float32\[262145\], 1\.0 MiB") as caught:
+    function = ricalco.jit(lambda x: x + table)
+    with pytest.warns(ricalco.LargeCaptureWarning, match=r"closure table .*float32\[262145\], 1\.0 MiB") as caught:
         account = function.explain(1.0)
     assert caught[0].filename == __file__ and "! closure table" in str(account)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        calco.explain(function, warn_bytes=2**21)(1.0)
+        ricalco.explain(function, warn_bytes=2**21)(1.0)
         function(1.0)  # a call says nothing
-    with pytest.warns(calco.LargeCaptureWarning, match=r"explain\(f, warn_bytes=12\)"):
-        calco.explain(lambda x: x + np.ones(3, np.float32), warn_bytes=11)(1.0)
+    with pytest.warns(ricalco.LargeCaptureWarning, match=r"explain\(f, warn_bytes=12\)"):
+        ricalco.explain(lambda x: x + np.ones(3, np.float32), warn_bytes=11)(1.0)
 
 
 def test_arrays_of_one_line_and_type_are_told_apart():
@@ -381,7 +381,7 @@ def test_arrays_of_one_line_and_type_are_told_apart():
     def f(x):
         return x * first + second * 2.0 + x / second  # the product is NumPy's: another array
 
-    account = calco.explain(f)(1.0)
+    account = ricalco.explain(f)(1.0)
     rows = {read.path.partition(" of ")[0]: [account.equations[i][0] for i in read.equations]
             for read in account.arrays}
     assert rows == {"closure first": ["mul"], "closure second": ["div"], "second * 2.0": ["add"]}
@@ -394,7 +394,7 @@ def test_threads_explain_side_by_side():
         return x
 
     found = []
-    threads = [threading.Thread(target=lambda: found.append(calco.explain(f)(1.0))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(ricalco.explain(f)(1.0))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -409,9 +409,9 @@ SCALE = 2.0
 SETTINGS = {"rate": 0.5, "name": "a"}
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.StaleCaptureWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.StaleCaptureWarning")
 def test_calls_leave_accounts(monkeypatch):
-    @calco.jit
+    @ricalco.jit
     def f(x):
         print("once")
         return x * SCALE + (SETTINGS["rate"] if SETTINGS["name"] == "a" else 0)
@@ -443,7 +443,7 @@ def test_unusual_values_do_no_harm():
 
     assert value_text(Loud()) == "<repr raised RuntimeError>"
     assert len(value_text("x" * 100)) == 60
-    account = calco.explain(lambda x, y: x, static_argnames="y")(1.0, y=Loud())
+    account = ricalco.explain(lambda x, y: x, static_argnames="y")(1.0, y=Loud())
     assert "static <repr raised RuntimeError>" in str(account)
     json.dumps(account.to_dict())
 

@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from calco.avals import dtypes, shaped
-from calco.engine import DeviceArray, Executable, dlpack, from_dlpack, put
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import DeviceArray, Executable, dlpack, from_dlpack, put
 
 # float8_e5m2 and the like are told apart by DLPack; NumPy reads none of them.
 NUMPY_READS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from calco.avals import dtypes, shaped
-from calco.engine import DeviceArray, device_put, put
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import DeviceArray, device_put, put
 from tests.unit.test_engine_process import needs_jax, run_python
 
 NAMES = sorted(set(dtypes._BY_NAME))
@@ -203,7 +203,7 @@ SAMPLES = """
 
 @needs_jax
 def test_printing_is_exactly_that_of_jax():
-    ours = run_python(SAMPLES.replace("IMPORT", "from calco.engine import device_put as make"))
+    ours = run_python(SAMPLES.replace("IMPORT", "from ricalco.engine import device_put as make"))
     theirs = run_python(SAMPLES.replace("IMPORT", "from jax.numpy import asarray as make"))
     assert len(ours) == len(theirs) > 300
     assert [pair for pair in zip(ours, theirs) if pair[0] != pair[1]] == []
@@ -239,7 +239,7 @@ CONVERSIONS = """
 @needs_jax
 def test_conversions_and_error_classes_are_those_of_jax():
     setup = "import copy; copy_of = copy.copy; "
-    ours = run_python(CONVERSIONS.replace("IMPORT", setup + "from calco.engine import device_put as make"))
+    ours = run_python(CONVERSIONS.replace("IMPORT", setup + "from ricalco.engine import device_put as make"))
     theirs = run_python(CONVERSIONS.replace("IMPORT", setup + "from jax.numpy import asarray as make"))
     assert ours == theirs
 

@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import debug, lax
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import debug, lax
+from ricalco.ir import check_jaxpr
 
-EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, calco.jit], ids=["eager", "jit"])
+EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def accumulate(x):
 
 
 def twice(x):
-    inner = calco.jit(lambda y: printed(y, "inner"))
+    inner = ricalco.jit(lambda y: printed(y, "inner"))
     return inner(x) + inner(x + 1)
 
 
-@calco.custom_vjp
+@ricalco.custom_vjp
 def told(x):
     return printed(x, "primal") * 2
 
@@ -65,7 +65,7 @@ def deep(x):
 
 CASES = {
     "plain": (printed, 1.5, ["x 1.5"]),
-    "jit in jit": (calco.jit(printed), 1.5, ["x 1.5"]),
+    "jit in jit": (ricalco.jit(printed), 1.5, ["x 1.5"]),
     "nested jit called twice": (twice, 1.0, ["inner 1.0", "inner 2.0"]),
     "while": (loop, 0, ["test 0", "turn 0", "test 1", "turn 1", "test 2"]),
     "while without a turn": (loop, 5, ["test 5"]),
@@ -78,24 +78,24 @@ CASES = {
     "cond, the other": (both_ways, -2.0, ["down -2.0"]),
     "switch": (lambda x: lax.switch(1, [lambda v: printed(v, "a"), lambda v: printed(v, "b")], x), 1.0, ["b 1.0"]),
     "cond and scan in fori": (deep, 1.0, ["1.0 2.0", "2.0 3.0", "odd 6.0", "6.0 2.0", "12.0 3.0"]),
-    "grad": (calco.grad(lambda x: printed(x) ** 2), 3.0, ["x 3.0"]),
-    "grad of jit": (calco.grad(calco.jit(lambda x: printed(x) ** 2)), 3.0, ["x 3.0"]),
-    "grad of scan": (calco.grad(accumulate), 1.0, ["1.0 2.0", "2.0 3.0"]),
-    "grad of cond": (calco.grad(both_ways), -2.0, ["down -2.0"]),
-    "grad of what the print is about": (calco.grad(lambda x: printed(jnp.sin(x))), 0.0, ["x 0.0"]),
-    "value and grad": (lambda x: calco.value_and_grad(lambda y: printed(y) ** 2)(x)[1], 3.0, ["x 3.0"]),
-    "grad of grad": (calco.grad(calco.grad(lambda x: printed(x) ** 3)), 2.0, ["x 2.0"]),
-    "hessian": (calco.hessian(lambda x: printed(x) ** 3), 2.0, ["x 2.0"]),
-    "jvp": (lambda x: calco.jvp(lambda y: printed(y) ** 2, (x,), (x,))[1], 2.0, ["x 2.0"]),
-    "linearize": (lambda x: calco.linearize(lambda y: printed(y) ** 2, x)[1](x), 2.0, ["x 2.0"]),
-    "a tangent": (lambda x: calco.jvp(lambda y: y * 2, (x,), (printed(x * 5, "t"),))[1], 1.0, ["t 5.0"]),
+    "grad": (ricalco.grad(lambda x: printed(x) ** 2), 3.0, ["x 3.0"]),
+    "grad of jit": (ricalco.grad(ricalco.jit(lambda x: printed(x) ** 2)), 3.0, ["x 3.0"]),
+    "grad of scan": (ricalco.grad(accumulate), 1.0, ["1.0 2.0", "2.0 3.0"]),
+    "grad of cond": (ricalco.grad(both_ways), -2.0, ["down -2.0"]),
+    "grad of what the print is about": (ricalco.grad(lambda x: printed(jnp.sin(x))), 0.0, ["x 0.0"]),
+    "value and grad": (lambda x: ricalco.value_and_grad(lambda y: printed(y) ** 2)(x)[1], 3.0, ["x 3.0"]),
+    "grad of grad": (ricalco.grad(ricalco.grad(lambda x: printed(x) ** 3)), 2.0, ["x 2.0"]),
+    "hessian": (ricalco.hessian(lambda x: printed(x) ** 3), 2.0, ["x 2.0"]),
+    "jvp": (lambda x: ricalco.jvp(lambda y: printed(y) ** 2, (x,), (x,))[1], 2.0, ["x 2.0"]),
+    "linearize": (lambda x: ricalco.linearize(lambda y: printed(y) ** 2, x)[1](x), 2.0, ["x 2.0"]),
+    "a tangent": (lambda x: ricalco.jvp(lambda y: y * 2, (x,), (printed(x * 5, "t"),))[1], 1.0, ["t 5.0"]),
     "primal of a custom rule": (lambda x: told(x), 3.0, ["primal 3.0"]),
-    "forward and backward of a custom rule": (lambda x: calco.grad(told)(x), 3.0, ["forward 3.0", "backward 1.0"]),
-    "custom rule in scan": (calco.grad(lambda x: lax.scan(lambda c, _: (told(c), None), x, None, length=2)[0]), 3.0,
+    "forward and backward of a custom rule": (lambda x: ricalco.grad(told)(x), 3.0, ["forward 3.0", "backward 1.0"]),
+    "custom rule in scan": (ricalco.grad(lambda x: lax.scan(lambda c, _: (told(c), None), x, None, length=2)[0]), 3.0,
                             ["forward 3.0", "forward 6.0", "backward 1.0", "backward 2.0"]),
-    "custom rule in cond": (calco.grad(lambda x: lax.cond(x > 0, told, lambda v: v, x)), 3.0,
+    "custom rule in cond": (ricalco.grad(lambda x: lax.cond(x > 0, told, lambda v: v, x)), 3.0,
                             ["forward 3.0", "backward 1.0"]),
-    "inside jvp of jvp": (lambda x: calco.jvp(lambda y: calco.jvp(lambda z: printed(z), (y,), (x,))[1] * 1.0,
+    "inside jvp of jvp": (lambda x: ricalco.jvp(lambda y: ricalco.jvp(lambda z: printed(z), (y,), (x,))[1] * 1.0,
                                               (x,), (x,))[0], 1.0, ["x 1.0"]),
 }
 
@@ -113,7 +113,7 @@ def test_lines_come_in_the_order_of_the_program_and_as_often(name, way, lines):
 @pytest.mark.parametrize("name", CASES)
 def test_programs_with_effects_are_well_formed(name, lines):
     function, x, _ = CASES[name]
-    closed = calco.make_jaxpr(function)(x)
+    closed = ricalco.make_jaxpr(function)(x)
     check_jaxpr(closed, weak_types=False)
     assert lines() == []  # nothing happens while tracing
     if name != "scan of nothing":
@@ -124,27 +124,27 @@ MAPPED = {
     "vmap": (printed, (np.float32([1, 2, 3]),), ["x 1.0", "x 2.0", "x 3.0"]),
     "what does not vary": (lambda x: (printed(7, "c"), x)[1], (np.float32([1, 2]),), ["c 7"]),
     "one operand that does not vary": (lambda x: debug.print("{} {}", x, 7), (np.int32([1, 2]),), ["1 7", "2 7"]),
-    "vmap of vmap, row by row": (calco.vmap(printed), (np.float32([[1, 2], [3, 4]]),),
+    "vmap of vmap, row by row": (ricalco.vmap(printed), (np.float32([[1, 2], [3, 4]]),),
                                  ["x 1.0", "x 2.0", "x 3.0", "x 4.0"]),
-    "vmap of vmap of two": (lambda x: calco.vmap(lambda y: debug.print("{} {}", x, y))(np.int32([5, 6])),
+    "vmap of vmap of two": (lambda x: ricalco.vmap(lambda y: debug.print("{} {}", x, y))(np.int32([5, 6])),
                             (np.int32([1, 2]),), ["1 5", "1 6", "2 5", "2 6"]),
     "ordered": (lambda x: debug.print("{}", x, ordered=True), (np.int32([1, 2]),), ["1", "2"]),
-    "grad": (calco.grad(lambda x: printed(x) ** 2), (np.float32([1, 2]),), ["x 1.0", "x 2.0"]),
+    "grad": (ricalco.grad(lambda x: printed(x) ** 2), (np.float32([1, 2]),), ["x 1.0", "x 2.0"]),
     "scan": (accumulate, (np.float32([1, 10]),), ["1.0 2.0", "10.0 2.0", "2.0 3.0", "20.0 3.0"]),
     "cond, each element its branch": (both_ways, (np.float32([1, -1, 2]),), ["down -1.0", "up 1.0", "up 2.0"]),
-    "grad of cond": (calco.grad(both_ways), (np.float32([1, -1, 2]),), ["down -1.0", "up 1.0", "up 2.0"]),
+    "grad of cond": (ricalco.grad(both_ways), (np.float32([1, -1, 2]),), ["down -1.0", "up 1.0", "up 2.0"]),
     "cond with a predicate that does not vary": (
         lambda x: lax.cond(jnp.sum(jnp.ones(2)) > 1, lambda: printed(x, "up"), lambda: x), (np.float32([1, 2]),),
         ["up 1.0", "up 2.0"]),
     "vmap in a branch": (
-        lambda p, x: lax.cond(p, lambda: calco.vmap(printed)(x), lambda: x),
+        lambda p, x: lax.cond(p, lambda: ricalco.vmap(printed)(x), lambda: x),
         (np.array([True, False, True]), np.float32([[1, 2], [3, 4], [5, 6]])), ["x 1.0", "x 2.0", "x 5.0", "x 6.0"]),
     "a branch in a branch": (
         lambda x: lax.cond(x > 0, lambda: lax.cond(x > 1, lambda: printed(x, "big"), lambda: printed(x, "small")),
                            lambda: x), (np.float32([1, -1, 2]),), ["small 1.0", "big 2.0"]),
-    "custom rule": (calco.grad(told), (np.float32([1, 2]),),
+    "custom rule": (ricalco.grad(told), (np.float32([1, 2]),),
                     ["forward 1.0", "forward 2.0", "backward 1.0"]),  # the cotangent does not vary
-    "custom rule in a branch": (calco.grad(lambda x: lax.cond(x > 1, told, lambda v: v, x)), (np.float32([1, 2]),),
+    "custom rule in a branch": (ricalco.grad(lambda x: lax.cond(x > 1, told, lambda v: v, x)), (np.float32([1, 2]),),
                                 ["forward 2.0", "backward 1.0"]),
     "what does not vary, in a branch": (lambda x: lax.cond(x > 0, lambda: (debug.print("up"), x)[1], lambda: x),
                                         (np.float32([1, -1, 2]),), ["up", "up"]),
@@ -155,9 +155,9 @@ MAPPED = {
 @pytest.mark.parametrize("name", MAPPED)
 def test_under_vmap_each_element_has_its_line(name, way, lines):
     function, args, right = MAPPED[name]
-    way(calco.vmap(function))(*args)
+    way(ricalco.vmap(function))(*args)
     assert lines() == right
-    check_jaxpr(calco.make_jaxpr(calco.vmap(function))(*args), weak_types=False)
+    check_jaxpr(ricalco.make_jaxpr(ricalco.vmap(function))(*args), weak_types=False)
 
 
 @EAGER_AND_JIT
@@ -171,14 +171,14 @@ def test_all_nestings_of_three_agree_with_eager_python(way, lines):
     def branched(f):
         return lambda v: lax.cond(v.sum() > -100, f, lambda u: u, v)
 
-    layers = {"scan": scanned, "cond": branched, "jit": calco.jit}
+    layers = {"scan": scanned, "cond": branched, "jit": ricalco.jit}
     for names in itertools.permutations(layers):
         f = lambda v: (debug.print("{}", v), v)[1]  # noqa: E731
         for name in names:
             f = layers[name](f)
         way(f)(x[0])
         assert lines() == ["[1. 2.]", "[11. 12.]"], names
-        way(calco.grad(lambda v, f=f: f(v).sum()))(x[0])
+        way(ricalco.grad(lambda v, f=f: f(v).sum()))(x[0])
         assert lines() == ["[1. 2.]", "[11. 12.]"], names
 
 
@@ -187,13 +187,13 @@ def test_two_effects_of_two_kinds_keep_their_order(way, lines):
     def f(x):
         debug.print("one {}", x)
         debug.callback(lambda v: print("two", v), x)
-        calco.experimental.io_callback(lambda v: print("three", v), None, x, ordered=True)
+        ricalco.experimental.io_callback(lambda v: print("three", v), None, x, ordered=True)
         debug.print("four {}", x, ordered=True)
-        calco.experimental.io_callback(lambda v: print("five", v), None, x)
+        ricalco.experimental.io_callback(lambda v: print("five", v), None, x)
         return x
     way(f)(1)
     assert lines() == ["one 1", "two 1", "three 1", "four 1", "five 1"]
-    assert calco.make_jaxpr(f)(1).effects == {"Debug", "OrderedDebug", "IO", "OrderedIO"}
+    assert ricalco.make_jaxpr(f)(1).effects == {"Debug", "OrderedDebug", "IO", "OrderedIO"}
 
 
 def test_prints_are_not_taken_for_dead_code_or_for_one(lines):
@@ -202,22 +202,22 @@ def test_prints_are_not_taken_for_dead_code_or_for_one(lines):
         debug.print("{}", y)
         debug.print("{}", y)
         return x
-    calco.jit(f)(1)
+    ricalco.jit(f)(1)
     assert lines() == ["3", "3"]
-    calco.jit(lambda x: (calco.jit(f)(x), None)[1])(2)
+    ricalco.jit(lambda x: (ricalco.jit(f)(x), None)[1])(2)
     assert lines() == ["6", "6"]
 
 
 def test_donated_arguments_can_be_printed(lines):
-    f = calco.jit(lambda x: (debug.print("{}", x), x + 1)[1], donate_argnums=0)
+    f = ricalco.jit(lambda x: (debug.print("{}", x), x + 1)[1], donate_argnums=0)
     x = jnp.arange(3.0)
     y = f(x)
     assert lines() == ["[0. 1. 2.]"] and x.is_deleted() and y.tolist() == [1, 2, 3]
 
 
 def test_prints_of_what_is_still_being_computed_come_in_order(lines):
-    dot = calco.jit(lambda x: x @ x)
-    show = calco.jit(lambda x: (debug.print("{}", x[0, 0]), x)[1])
+    dot = ricalco.jit(lambda x: x @ x)
+    show = ricalco.jit(lambda x: (debug.print("{}", x[0, 0]), x)[1])
     x = jnp.ones((700, 700))
     for _ in range(3):
         show(dot(x))
@@ -228,8 +228,8 @@ def test_prints_of_what_is_still_being_computed_come_in_order(lines):
 def test_remat_has_each_effect_once(lines):
     def f(x):
         return jnp.sin(jnp.sin(printed(x)))
-    for way in (lambda f: f, calco.jit):
-        way(calco.grad(calco.checkpoint(f)))(2.0)
+    for way in (lambda f: f, ricalco.jit):
+        way(ricalco.grad(ricalco.checkpoint(f)))(2.0)
         assert lines() == ["x 2.0"]
 
 
@@ -274,7 +274,7 @@ def test_format_errors_come_while_tracing_and_name_the_placeholder(way, fmt, arg
         return x
     with pytest.raises(error, match=message):
         way(f)(0)
-    if way is calco.jit:
+    if way is ricalco.jit:
         assert lines() == []
 
 
@@ -286,7 +286,7 @@ def test_the_format_check_can_be_left_out(lines):
 
 
 def test_the_output_is_looked_up_when_it_is_printed(monkeypatch):
-    f = calco.jit(lambda x: debug.print("{}", x))
+    f = ricalco.jit(lambda x: debug.print("{}", x))
     for _ in range(2):
         monkeypatch.setattr(sys, "stdout", io.StringIO())
         f(1)
@@ -302,7 +302,7 @@ def test_a_failing_output_names_the_line(monkeypatch):
     class Closed(io.StringIO):
         def write(self, text):
             raise BrokenPipeError("gone")
-    for way in (lambda f: f, calco.jit):
+    for way in (lambda f: f, ricalco.jit):
         with monkeypatch.context() as patch, pytest.raises(BrokenPipeError) as caught:
             patch.setattr(sys, "stdout", Closed())
             way(f)(1)
@@ -324,14 +324,14 @@ def test_a_callback_gets_arrays_of_ours_and_other_objects_as_they_are(way):
 
 def test_what_a_callback_gets_can_be_kept():
     seen = []
-    f = calco.jit(lambda x: (debug.callback(seen.append, x * 2), x)[1])
+    f = ricalco.jit(lambda x: (debug.callback(seen.append, x * 2), x)[1])
     for i in range(20):
         f(jnp.full(1000, i))
     assert [x.tolist() for x in seen] == [[2 * i] * 1000 for i in range(20)]
 
 
 def test_the_result_of_a_debug_callback_is_not_looked_at():
-    assert calco.jit(lambda x: debug.callback(lambda v: object(), x))(1) is None
+    assert ricalco.jit(lambda x: debug.callback(lambda v: object(), x))(1) is None
 
 
 def test_callback_as_a_decorator():
@@ -349,9 +349,9 @@ def test_the_printed_form():
     def f(x):
         debug.print("x {y:.1f}", y=x, ordered=True)
         debug.callback(show, x)
-        y = calco.pure_callback(show, x, x)
-        return calco.experimental.io_callback(show, x, y)
-    text = str(calco.make_jaxpr(f)(1.0))
+        y = ricalco.pure_callback(show, x, x)
+        return ricalco.experimental.io_callback(show, x, y)
+    text = str(ricalco.make_jaxpr(f)(1.0))
     assert text.startswith("{ lambda ; a:f32[]. let\n    debug_print[fmt='x {y:.1f}' keywords=('y',) ordered=True] a\n")
     assert "masked" not in text and "mapped" not in text
     assert "debug_callback[callback=<show> effect='Debug'] a" in text
@@ -365,23 +365,23 @@ def test_a_printed_program_can_be_read_back_and_run(lines):
     def f(x):
         debug.print("{} {y} {s}", x, y=x * 2, s="text")
         return x
-    text = str(calco.make_jaxpr(f)(1.0))
-    closed = calco.jaxprs.parse(text)
+    text = str(ricalco.make_jaxpr(f)(1.0))
+    closed = ricalco.jaxprs.parse(text)
     assert str(closed) == text
-    calco.jit(lambda x: calco.jaxprs.evaluate(closed, x))(1.0)
+    ricalco.jit(lambda x: ricalco.jaxprs.evaluate(closed, x))(1.0)
     assert lines() == ["1.0 2.0 text"]
 
 
 def test_a_function_that_is_a_name_in_a_text_cannot_be_called():
-    text = str(calco.make_jaxpr(lambda x: calco.pure_callback(abs, x, x))(1.0))
-    closed = calco.jaxprs.parse(text)
+    text = str(ricalco.make_jaxpr(lambda x: ricalco.pure_callback(abs, x, x))(1.0))
+    closed = ricalco.jaxprs.parse(text)
     assert str(closed) == text
     with pytest.raises(TypeError, match=r"abs.* is the name of a function in a program that was read from text"):
-        calco.jaxprs.evaluate(closed, 1.0)
+        ricalco.jaxprs.evaluate(closed, 1.0)
 
 
 def test_the_lowered_form_has_a_token():
-    text = calco.jit(lambda x: (debug.print("{}", x), debug.print("{}", x), x)[2]).lower(1.0).as_text()
+    text = ricalco.jit(lambda x: (debug.print("{}", x), debug.print("{}", x), x)[2]).lower(1.0).as_text()
     assert text.count("stablehlo.create_token") == 1 and text.count("xla_ffi_python_cpu_callback") == 2
     assert text.count("has_side_effect = true") == 2 and "index = 1 : ui64" in text
 
@@ -410,7 +410,7 @@ def test_the_prompt_shows_variables(way, monkeypatch, capsys):
     assert outer()[0].item() == 4.0
     out = capsys.readouterr().out
     assert where in out.splitlines()[0]
-    answers = [answer.partition("\n")[2] for answer in out.split("(calco) ")[1:]]
+    answers = [answer.partition("\n")[2] for answer in out.split("(ricalco) ")[1:]]
     assert answers[0] in ("Array(2.5, dtype=float32)\n", "2.5\n")  # a number is one, eagerly
     assert answers[1].startswith("{'y': ") and answers[1].endswith(", 'name': 'n'}\n")
     assert answers[2].startswith(("Array(1., dtype=float32)", "np.float32(1.0)", "1.0"))
@@ -427,9 +427,9 @@ def test_the_prompt_stops_each_time_and_for_each_element(monkeypatch, capsys):
         debug.breakpoint(num_frames=1)
         return c + 1, None
     monkeypatch.setattr(sys, "stdin", io.StringIO("p c\nc\n" * 2))
-    calco.jit(lambda x: lax.scan(body, x, None, length=2)[0])(5)
+    ricalco.jit(lambda x: lax.scan(body, x, None, length=2)[0])(5)
     monkeypatch.setattr(sys, "stdin", io.StringIO("p c\nc\n" * 2))
-    calco.vmap(lambda c: body(c, None)[0])(np.int32([7, 8]))
+    ricalco.vmap(lambda c: body(c, None)[0])(np.int32([7, 8]))
     assert [line for line in capsys.readouterr().out.splitlines() if "Array" in line] == [
         f"Array({n}, dtype=int32)" for n in (5, 6, 7, 8)]
 
@@ -437,12 +437,12 @@ def test_the_prompt_stops_each_time_and_for_each_element(monkeypatch, capsys):
 def test_quit_ends_the_program(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
     with pytest.raises(SystemExit):
-        calco.jit(stop_at)(1.5, {"w": 1.0})
+        ricalco.jit(stop_at)(1.5, {"w": 1.0})
 
 
 @pytest.mark.parametrize("stdin", [None, io.StringIO(""), "captured"])
 def test_without_input_the_program_goes_on(stdin, monkeypatch, capsys):
     if stdin != "captured":
         monkeypatch.setattr(sys, "stdin", stdin)
-    assert calco.jit(stop_at)(1.5, {"w": 1.0}).item() == 4.0
+    assert ricalco.jit(stop_at)(1.5, {"w": 1.0}).item() == 4.0
     assert "no input: the program goes on" in capsys.readouterr().out

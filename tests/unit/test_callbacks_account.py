@@ -4,8 +4,8 @@ from __future__ import annotations
 import functools
 import json
 
-import calco
-from calco import debug, lax
+import ricalco
+from ricalco import debug, lax
 
 LOG: list = []
 
@@ -16,19 +16,19 @@ def step(x):
 
     def body(c, _):
         debug.callback(LOG.append, c)
-        return lax.cond(c > 3, lambda: calco.jit(tell)(c), lambda: c), None
+        return lax.cond(c > 3, lambda: ricalco.jit(tell)(c), lambda: c), None
     y, _ = lax.scan(body, x, None, length=3)
-    return calco.pure_callback(abs, y, y)
+    return ricalco.pure_callback(abs, y, y)
 
 
 def tell(c):
-    calco.experimental.io_callback(LOG.append, None, c)
+    ricalco.experimental.io_callback(LOG.append, None, c)
     return c * 2
 
 
 def test_the_facts():
     first = step.__code__.co_firstlineno
-    account = calco.explain(step)(1.0)
+    account = ricalco.explain(step)(1.0)
     assert [(c.construct, c.what, c.inside, c.place.line) for c in account.callbacks] == [
         ("debug.print", "'x = {}'", (), first + 2), ("debug.callback", "append", ("scan",), first + 5),
         ("io_callback", "append", ("scan", "cond"), tell.__code__.co_firstlineno + 1),
@@ -41,7 +41,7 @@ def test_the_facts():
 
 
 def test_the_words(tmp_path, capsys):
-    account = calco.explain(step)(1.0)
+    account = ricalco.explain(step)(1.0)
     first = step.__code__.co_firstlineno
     text = str(account)
     at = text.index("runs on every call\n")
@@ -52,31 +52,31 @@ def test_the_words(tmp_path, capsys):
     account.to_html(tmp_path / "account.html")
     page = (tmp_path / "account.html").read_text(encoding="utf-8")
     assert "Every call" in page and "debug.callback" in page
-    f = calco.jit(step)
+    f = ricalco.jit(step)
     f(1.0)
     capsys.readouterr()
-    calco.show_traces(f)
+    ricalco.show_traces(f)
     assert "runs on every call" in capsys.readouterr().out
 
 
 def test_a_function_with_callbacks_can_be_pure_python():
     log, other = [], []
-    pure = calco.check_pure(step)(1.0)
+    pure = ricalco.check_pure(step)(1.0)
     assert [d.kind for d in pure.differences] == [], str(pure)
 
     def f(x):
         debug.callback(lambda v: log.append(v), x)
         debug.callback(functools.partial(tell), x)
         return x
-    assert calco.check_pure(f)(1.0).pure
+    assert ricalco.check_pure(f)(1.0).pure
     turns = iter([log.append, other.append])
 
     def impure(x):
         debug.callback(next(turns), x)
         return x
-    assert not calco.check_pure(impure)(1.0).pure
+    assert not ricalco.check_pure(impure)(1.0).pure
 
 
 def test_without_callbacks_nothing_is_said():
-    account = calco.explain(lambda x: x + 1)(1.0)
+    account = ricalco.explain(lambda x: x + 1)(1.0)
     assert account.callbacks == () and "every call" not in str(account)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import calco
-from calco import debug, lax
+import ricalco
+from ricalco import debug, lax
 
 # A program acts on an integer. Leaves print and add; the others hold programs.
 LEAVES = st.tuples(st.just("step"), st.integers(1, 5))
@@ -36,7 +36,7 @@ def compiled(program, x):
         return lax.while_loop(lambda c: c < rest[0], lambda c: compiled(rest[1], c) + 1, x)
     if kind == "cond":
         return lax.cond(x % rest[0] == 0, lambda v: compiled(rest[1], v), lambda v: compiled(rest[2], v), x)
-    return calco.jit(lambda v: compiled(rest[0], v))(x)
+    return ricalco.jit(lambda v: compiled(rest[0], v))(x)
 
 
 def interpreted(program, x: int, lines: list[str]) -> int:
@@ -66,7 +66,7 @@ def has_while(program) -> bool:
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=PROGRAMS, x=st.integers(0, 4))
-@pytest.mark.parametrize("way", [lambda f: f, calco.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
 def test_lines_are_those_of_python(way, capsys, program, x):
     right: list[str] = []
     value = interpreted(program, x, right)
@@ -81,16 +81,16 @@ def test_mapped_lines_are_those_of_the_elements(capsys, program, xs):
     right: list[str] = []
     values = [interpreted(program, x, right) for x in xs]
     capsys.readouterr()
-    out = calco.jit(calco.vmap(lambda v: compiled(program, v)))(np.int32(xs))
+    out = ricalco.jit(ricalco.vmap(lambda v: compiled(program, v)))(np.int32(xs))
     assert out.tolist() == values and sorted(capsys.readouterr().out.splitlines()) == sorted(right)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=PROGRAMS.filter(lambda p: not has_while(p)), x=st.integers(0, 4))
-@pytest.mark.parametrize("way", [lambda f: f, calco.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
 def test_lines_come_once_under_grad(way, capsys, program, x):
     right: list[str] = []
     interpreted(program, float(x), right)
     capsys.readouterr()
-    slope = way(calco.grad(lambda w: compiled(program, w)))(np.float32(x))
+    slope = way(ricalco.grad(lambda w: compiled(program, w)))(np.float32(x))
     assert float(slope) == 1.0 and capsys.readouterr().out.splitlines() == right

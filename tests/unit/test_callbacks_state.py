@@ -13,16 +13,16 @@ import weakref
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import ShapeDtypeStruct, debug, lax
-from calco.engine import Executable
-from calco.experimental import io_callback
-from calco.jit.eager import eager
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import ShapeDtypeStruct, debug, lax
+from ricalco.engine import Executable
+from ricalco.experimental import io_callback
+from ricalco.jit.eager import eager
 from tests.unit.test_engine_process import SOURCE
 
 F32 = ShapeDtypeStruct((), np.float32)
-EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, calco.jit], ids=["eager", "jit"])
+EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
 
 
 @pytest.fixture
@@ -43,16 +43,16 @@ def compiles(monkeypatch):
 def test_a_warm_function_with_callbacks_is_neither_traced_nor_compiled_again(compiles):
     seen, traces = [], []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         traces.append(1)
         debug.callback(lambda v: seen.append(v.item()), x)
         io_callback(lambda v: seen.append(v.item()), None, x, ordered=True)
-        return calco.pure_callback(lambda v: v * 2, x, x)
+        return ricalco.pure_callback(lambda v: v * 2, x, x)
     x = jnp.float32(3)
     f(x)
     count = len(compiles)
-    with calco.no_retrace():
+    with ricalco.no_retrace():
         for _ in range(5):
             assert f(x).item() == 6.0
     assert len(seen) == 12 and len(traces) == 1 and len(compiles) == count
@@ -61,11 +61,11 @@ def test_a_warm_function_with_callbacks_is_neither_traced_nor_compiled_again(com
 
 def test_no_retrace_counts_real_traces_alone():
     """Public case C18: a guard that raises for calls that trace nothing."""
-    f = calco.jit(lambda x: (debug.callback(lambda v: None, x), x + 1)[1])
+    f = ricalco.jit(lambda x: (debug.callback(lambda v: None, x), x + 1)[1])
     f(1.0)
-    with calco.no_retrace():
+    with ricalco.no_retrace():
         assert f(1.0).item() == 2.0
-        with pytest.raises(calco.RetraceError, match="x"):
+        with pytest.raises(ricalco.RetraceError, match="x"):
             f(np.ones(3, np.float32))
 
 
@@ -74,8 +74,8 @@ def test_eager_callbacks_compile_nothing(compiles):
     for i in range(20):
         debug.callback(lambda v, i=i: seen.append((i, v.item())), np.float32(i))
         debug.print("{}", np.int32(i))
-        calco.pure_callback(lambda v: np.asarray(v), F32, np.float32(1))
-        calco.vmap(lambda x: debug.callback(lambda v: seen.append(v.item()), x))(np.zeros(2, "f4"))
+        ricalco.pure_callback(lambda v: np.asarray(v), F32, np.float32(1))
+        ricalco.vmap(lambda x: debug.callback(lambda v: seen.append(v.item()), x))(np.zeros(2, "f4"))
     assert seen[::3] == [(i, float(i)) for i in range(20)] and compiles == []
 
 
@@ -110,27 +110,27 @@ class Recorder:
         self.count += 1
 
     def make(self):
-        return self, self.seen, calco.jit(lambda x: (debug.callback(self.take, x), x + 1)[1])
+        return self, self.seen, ricalco.jit(lambda x: (debug.callback(self.take, x), x + 1)[1])
 
 
 def closure():
     log = []
-    return log, log, calco.jit(lambda x: (debug.callback(lambda v: log.append(v.item()), x), x + 1)[1])
+    return log, log, ricalco.jit(lambda x: (debug.callback(lambda v: log.append(v.item()), x), x + 1)[1])
 
 
 def bound():
     log = []
-    return log, log, calco.jit(lambda x: (debug.callback(log.append, x), x + 1)[1])
+    return log, log, ricalco.jit(lambda x: (debug.callback(log.append, x), x + 1)[1])
 
 
 def partial():
     log = []
-    return log, log, calco.jit(lambda x: (debug.callback(functools.partial(record_in, log), x), x + 1)[1])
+    return log, log, ricalco.jit(lambda x: (debug.callback(functools.partial(record_in, log), x), x + 1)[1])
 
 
 def default():
     log = []
-    return log, log, calco.jit(lambda x: (debug.callback(lambda v, log=log: log.append(v.item()), x), x + 1)[1])
+    return log, log, ricalco.jit(lambda x: (debug.callback(lambda v, log=log: log.append(v.item()), x), x + 1)[1])
 
 
 def nested():
@@ -138,7 +138,7 @@ def nested():
 
     def cb(v):
         log.append(v.item())
-    return log, log, calco.jit(
+    return log, log, ricalco.jit(
         lambda x: lax.scan(lambda c, _: (debug.callback(cb, c), (c, None))[1], x, None, length=1))
 
 
@@ -158,7 +158,7 @@ def test_functions_of_one_code_call_each_its_own_callback_and_nothing_is_stale(m
 def test_a_function_made_anew_that_only_prints_shares_its_trace(capsys):
     misses = 0
     for i in range(4):
-        f = calco.jit(lambda x: (debug.print("x {}", x), x)[1])
+        f = ricalco.jit(lambda x: (debug.print("x {}", x), x)[1])
         f(1.0 + i)
         misses += f.cache_info().misses
     assert misses == 1 and capsys.readouterr().out == "x 1.0\nx 2.0\nx 3.0\nx 4.0\n"
@@ -173,8 +173,8 @@ def count_up(v):
 
 @pytest.mark.parametrize("callback", [count_up, lambda v: count_up(v)])
 def test_state_of_a_callback_is_not_taken_for_a_captured_value(callback):
-    f = calco.jit(lambda x: (debug.callback(callback, x), x)[1])
-    g = calco.jit(lambda x: (debug.callback(lambda v: COUNTS.update(n=COUNTS["n"] + 1), x), x)[1])
+    f = ricalco.jit(lambda x: (debug.callback(callback, x), x)[1])
+    g = ricalco.jit(lambda x: (debug.callback(lambda v: COUNTS.update(n=COUNTS["n"] + 1), x), x)[1])
     before = COUNTS["n"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -185,19 +185,19 @@ def test_state_of_a_callback_is_not_taken_for_a_captured_value(callback):
 
 
 def test_a_captured_value_that_the_traced_code_reads_is_still_watched():
-    f = calco.jit(lambda x: (debug.callback(count_up, x), x * COUNTS["n"])[1])
+    f = ricalco.jit(lambda x: (debug.callback(count_up, x), x * COUNTS["n"])[1])
     f(1.0)
-    with pytest.warns(calco.StaleCaptureWarning, match=r"global COUNTS\['n'\]"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match=r"global COUNTS\['n'\]"):
         f(1.0)
 
 
 def test_a_function_that_runs_while_tracing_and_as_a_callback_is_watched(monkeypatch):
     def scaled(v):
         return v * COUNTS["n"]
-    f = calco.jit(lambda x: (debug.callback(scaled, x), scaled(x))[1])
+    f = ricalco.jit(lambda x: (debug.callback(scaled, x), scaled(x))[1])
     f(1.0)
     monkeypatch.setitem(COUNTS, "n", 1000)
-    with pytest.warns(calco.StaleCaptureWarning, match="COUNTS"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match="COUNTS"):
         f(1.0)
 
 
@@ -212,28 +212,29 @@ def refuse(v):
 
 
 def refused(x):
-    return calco.pure_callback(refuse, x, x)
+    return ricalco.pure_callback(refuse, x, x)
 
 
 ONE = jnp.float32(1)
 WAYS = {
     "eager": (refused, (ONE,)),
-    "an array": (calco.jit(refused), (ONE,)), "a number": (calco.jit(refused), (1.0,)),
-    "a NumPy array": (calco.jit(refused), (np.ones((), "f4"),)),
-    "two arrays": (calco.jit(lambda x, y: refused(x) + y), (ONE, ONE)),
-    "an array and a number": (calco.jit(lambda x, y: refused(x) + y), (ONE, 2.0)),
-    "two NumPy arrays": (calco.jit(lambda x, y: refused(x) + y), (np.ones((), "f4"), np.ones((), "f4"))),
-    "three arrays": (calco.jit(lambda x, y, z: refused(x) + y + z), (ONE, ONE, ONE)),
-    "a tree": (calco.jit(lambda d: refused(d["a"])), ({"a": ONE},)),
-    "keywords": (calco.jit(lambda *, x: refused(x)), ()),
-    "unused arguments and constants": (calco.jit(lambda x, y: refused(x) + jnp.arange(3.0)[0]), (ONE, ONE)),
-    "several results": (calco.jit(lambda x: (refused(x), x)), (ONE,)),
-    "compiled ahead": (calco.jit(refused).lower(ONE).compile(), (ONE,)),
+    "an array": (ricalco.jit(refused), (ONE,)), "a number": (ricalco.jit(refused), (1.0,)),
+    "a NumPy array": (ricalco.jit(refused), (np.ones((), "f4"),)),
+    "two arrays": (ricalco.jit(lambda x, y: refused(x) + y), (ONE, ONE)),
+    "an array and a number": (ricalco.jit(lambda x, y: refused(x) + y), (ONE, 2.0)),
+    "two NumPy arrays": (ricalco.jit(lambda x, y: refused(x) + y), (np.ones((), "f4"), np.ones((), "f4"))),
+    "three arrays": (ricalco.jit(lambda x, y, z: refused(x) + y + z), (ONE, ONE, ONE)),
+    "a tree": (ricalco.jit(lambda d: refused(d["a"])), ({"a": ONE},)),
+    "keywords": (ricalco.jit(lambda *, x: refused(x)), ()),
+    "unused arguments and constants": (ricalco.jit(lambda x, y: refused(x) + jnp.arange(3.0)[0]), (ONE, ONE)),
+    "several results": (ricalco.jit(lambda x: (refused(x), x)), (ONE,)),
+    "compiled ahead": (ricalco.jit(refused).lower(ONE).compile(), (ONE,)),
     "eager scan": (lambda x: lax.scan(lambda c, _: (refused(c), None), x, None, length=3), (ONE,)),
-    "scan": (calco.jit(lambda x: lax.scan(lambda c, _: (refused(c), None), x, None, length=3)[0]), (ONE,)),
-    "cond": (calco.jit(lambda x: lax.cond(x > 0, refused, lambda v: v, x)), (ONE,)),
-    "grad": (calco.grad(lambda x: x * refused(lax.stop_gradient(x))), (ONE,)),
-    "vmap": (calco.vmap(lambda x: calco.pure_callback(refuse, F32, x, vmap_method="sequential")), (np.ones(3, "f4"),)),
+    "scan": (ricalco.jit(lambda x: lax.scan(lambda c, _: (refused(c), None), x, None, length=3)[0]), (ONE,)),
+    "cond": (ricalco.jit(lambda x: lax.cond(x > 0, refused, lambda v: v, x)), (ONE,)),
+    "grad": (ricalco.grad(lambda x: x * refused(lax.stop_gradient(x))), (ONE,)),
+    "vmap": (ricalco.vmap(lambda x: ricalco.pure_callback(refuse, F32, x, vmap_method="sequential")),
+             (np.ones(3, "f4"),)),
 }
 
 
@@ -255,7 +256,7 @@ def test_an_exception_reaches_the_caller_on_every_way(name):
 
 
 def test_an_exception_with_donated_arguments():
-    f = calco.jit(refused, donate_argnums=0)
+    f = ricalco.jit(refused, donate_argnums=0)
     with pytest.raises(Boom):
         f(jnp.ones(3))
     own = RuntimeError("mine")
@@ -264,14 +265,14 @@ def test_an_exception_with_donated_arguments():
     def raises(v):
         raise own
     with pytest.raises(RuntimeError) as caught:
-        calco.jit(lambda x: calco.pure_callback(raises, x, x), donate_argnums=0)(jnp.ones(3))
+        ricalco.jit(lambda x: ricalco.pure_callback(raises, x, x), donate_argnums=0)(jnp.ones(3))
     assert caught.value is own and own.__cause__ is cause
 
 
 def test_effects_before_an_exception_have_happened_and_those_after_have_not():
     seen, fail = [], [True]
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         io_callback(lambda v: seen.append("before"), None, x)
         io_callback(lambda v: 1 / 0 if fail else None, None, x)
@@ -286,9 +287,9 @@ def test_effects_before_an_exception_have_happened_and_those_after_have_not():
 
 
 def test_an_exception_in_a_callback_of_a_callback_has_both_notes():
-    inner = calco.jit(refused)
+    inner = ricalco.jit(refused)
     with pytest.raises(Boom) as caught:
-        calco.jit(lambda x: calco.pure_callback(inner, x, x))(ONE)
+        ricalco.jit(lambda x: ricalco.pure_callback(inner, x, x))(ONE)
     assert [n.split(" of ")[1].split(" ")[0] for n in caught.value.__notes__] == ["refuse", "refused"]
 
 
@@ -297,7 +298,7 @@ def test_one_exception_raised_twice_has_one_note():
 
     def again(v):
         raise error
-    f = calco.jit(lambda x: calco.pure_callback(again, x, x))
+    f = ricalco.jit(lambda x: ricalco.pure_callback(again, x, x))
     for _ in range(3):
         with pytest.raises(Boom):
             f(1.0)
@@ -316,7 +317,7 @@ def in_threads(work, count=3):
 
 def test_three_threads_keep_each_its_order():
     log = []
-    f = calco.jit(lambda x: (debug.callback(lambda v: log.append(v.item()), x), x * 2)[1])
+    f = ricalco.jit(lambda x: (debug.callback(lambda v: log.append(v.item()), x), x * 2)[1])
     in_threads(lambda n: [f(jnp.float32(n * 100 + i)) for i in range(50)])
     assert len(log) == 150 and f.cache_info().misses == 1
     for n in range(3):
@@ -327,7 +328,7 @@ def test_three_threads_keep_each_its_order():
 def test_effects_have_happened_when_a_call_returns_whatever_else_the_program_does(result):
     seen = []
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         for i in range(5):
             debug.callback(lambda i, v: seen.append(i.item()), i, ((x * i) @ x)[0, 0])
@@ -340,27 +341,27 @@ def test_effects_have_happened_when_a_call_returns_whatever_else_the_program_doe
 
 
 def test_pure_callbacks_that_raise_beside_each_other_leave_nothing_behind():
-    f = calco.jit(lambda x: sum(refused((x * i) @ x) @ x for i in range(1, 5)))
+    f = ricalco.jit(lambda x: sum(refused((x * i) @ x) @ x for i in range(1, 5)))
     for _ in range(5):
         with pytest.raises(Boom):
             f(jnp.ones((300, 300)))
     with pytest.raises(ZeroDivisionError):  # not one of those before
-        calco.jit(lambda x: calco.pure_callback(lambda v: 1 / 0, x, x))(1.0)
+        ricalco.jit(lambda x: ricalco.pure_callback(lambda v: 1 / 0, x, x))(1.0)
 
 
 def test_lines_of_threads_are_whole(capsys):
-    f = calco.jit(lambda x: (debug.print("thread {}", x), x)[1])
+    f = ricalco.jit(lambda x: (debug.print("thread {}", x), x)[1])
     in_threads(lambda n: [f(n) for _ in range(30)])
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(f"thread {n}" for n in range(3) for _ in range(30))
 
 
 def test_settings_in_a_callback_are_those_of_the_line_that_asked():
     seen = []
-    with calco.enable_x64():
-        f = calco.jit(lambda x: (debug.callback(lambda v: seen.append(jnp.asarray(1.5).dtype.name), x), x)[1])
+    with ricalco.enable_x64():
+        f = ricalco.jit(lambda x: (debug.callback(lambda v: seen.append(jnp.asarray(1.5).dtype.name), x), x)[1])
         compiled = f.lower(np.float64(1)).compile()
     assert jnp.asarray(1.5).dtype.name == "float32"
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         operand = jnp.asarray(np.float64(1))
     compiled(operand)
     assert seen == ["float64"] and jnp.asarray(1.5).dtype.name == "float32"
@@ -380,9 +381,9 @@ def settle():
     lambda k: lax.cond(ONE > 0, lambda: (debug.callback(lambda: k), 1)[1], lambda: 0),
     lambda k: lax.scan(lambda c, _: (debug.callback(lambda: k), (c, None))[1], ONE, None, length=2),
     lambda k: lax.while_loop(lambda c: c < 2, lambda c: (debug.callback(lambda: k), c + 1)[1], ONE),
-    lambda k: calco.jit(lambda x: (debug.callback(lambda: k), x)[1])(ONE),
-    lambda k: calco.grad(lambda x: (debug.callback(lambda: k), x)[1])(ONE),
-    lambda k: calco.vmap(lambda x: calco.pure_callback(lambda v: (k, v)[1], F32, x, vmap_method="sequential"))(
+    lambda k: ricalco.jit(lambda x: (debug.callback(lambda: k), x)[1])(ONE),
+    lambda k: ricalco.grad(lambda x: (debug.callback(lambda: k), x)[1])(ONE),
+    lambda k: ricalco.vmap(lambda x: ricalco.pure_callback(lambda v: (k, v)[1], F32, x, vmap_method="sequential"))(
         np.ones(2, "f4")),
 ])
 def test_what_a_callback_holds_goes_with_the_function(make):
@@ -412,11 +413,11 @@ def test_programs_that_an_eager_construct_ran_are_not_kept():
 
 def test_lines_are_there_when_the_process_ends():
     """Public case I03: lines lost when the process exits."""
-    code = ("import calco, calco.numpy as jnp\n"
-            "def b(c, x):\n    calco.debug.print('carry={}', c); return c + x, x\n"
-            "dot = calco.jit(lambda x: x @ x)\n"
-            "show = calco.jit(lambda x: calco.lax.scan(b, x[0, 0], jnp.arange(4.0)))\n"
+    code = ("import ricalco, ricalco.numpy as jnp\n"
+            "def b(c, x):\n    ricalco.debug.print('carry={}', c); return c + x, x\n"
+            "dot = ricalco.jit(lambda x: x @ x)\n"
+            "show = ricalco.jit(lambda x: ricalco.lax.scan(b, x[0, 0], jnp.arange(4.0)))\n"
             "show(dot(jnp.ones((500, 500))))\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-                          env={"PYTHONPATH": SOURCE, "PATH": "", "CALCO_CACHE_DIR": "off"})
+                          env={"PYTHONPATH": SOURCE, "PATH": "", "RICALCO_CACHE_DIR": "off"})
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("carry=") == 4

@@ -6,15 +6,15 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import ShapeDtypeStruct, lax
-from calco.control.callbacks import METHODS, io_callback_p, pure_callback_p
-from calco.experimental import io_callback
-from calco.ir.evaluate import evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import ShapeDtypeStruct, lax
+from ricalco.control.callbacks import METHODS, io_callback_p, pure_callback_p
+from ricalco.experimental import io_callback
+from ricalco.ir.evaluate import evaluate_reference
 
-EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, calco.jit], ids=["eager", "jit"])
-BOTH = pytest.mark.parametrize("construct", [calco.pure_callback, io_callback])
+EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
+BOTH = pytest.mark.parametrize("construct", [ricalco.pure_callback, io_callback])
 F32 = ShapeDtypeStruct((), np.float32)
 
 
@@ -46,7 +46,7 @@ def test_the_result_is_what_the_function_returns(way, construct):
     (np.float32(2.5), "float32"),
 ])
 def test_numbers_and_wide_types_take_the_type_that_was_said(way, given, wanted):
-    out = way(lambda x: calco.pure_callback(lambda v: given, ShapeDtypeStruct((), wanted), x))(1.0)
+    out = way(lambda x: ricalco.pure_callback(lambda v: given, ShapeDtypeStruct((), wanted), x))(1.0)
     assert str(out.dtype) == wanted and out.item() == given
 
 
@@ -55,54 +55,54 @@ def test_numbers_and_wide_types_take_the_type_that_was_said(way, given, wanted):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_shapes_and_layouts(way, shape, order):
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    out = way(lambda v: calco.pure_callback(lambda a: np.asarray(a, order=order) + 1, v, v))(x)
+    out = way(lambda v: ricalco.pure_callback(lambda a: np.asarray(a, order=order) + 1, v, v))(x)
     assert out.shape == shape and np.array_equal(out, x + 1)
-    across = way(lambda v: calco.pure_callback(lambda a: np.asarray(a) + 1, v.T, v.T))(x)  # XLA may turn it
+    across = way(lambda v: ricalco.pure_callback(lambda a: np.asarray(a) + 1, v.T, v.T))(x)  # XLA may turn it
     assert np.array_equal(across, x.T + 1)
 
 
 @EAGER_AND_JIT
 def test_a_list_is_as_good_as_a_tuple(way):
-    a, (b,) = way(lambda x: calco.pure_callback(lambda v: [v, [v]], (x, (x,)), x))(1.0)
+    a, (b,) = way(lambda x: ricalco.pure_callback(lambda v: [v, [v]], (x, (x,)), x))(1.0)
     assert (a.item(), b.item()) == (1.0, 1.0)
 
 
 def test_a_result_that_the_function_changes_later_does_not_change():
     own = np.zeros(100, np.float32)
-    out = calco.pure_callback(lambda: own, own)
+    out = ricalco.pure_callback(lambda: own, own)
     own[:] = 1
     assert float(jnp.sum(out)) == 0
 
 
 @EAGER_AND_JIT
 def test_the_function_may_compute_with_arrays_of_ours(way):
-    inner = calco.jit(lambda x: calco.pure_callback(lambda v: jnp.sin(v) * 2, x, x))
-    f = way(lambda x: calco.pure_callback(lambda v: inner(v) + jnp.cos(v), x, x))
+    inner = ricalco.jit(lambda x: ricalco.pure_callback(lambda v: jnp.sin(v) * 2, x, x))
+    f = way(lambda x: ricalco.pure_callback(lambda v: inner(v) + jnp.cos(v), x, x))
     assert f(1.0).item() == pytest.approx(2 * np.sin(1) + np.cos(1), rel=1e-6)
 
 
 def test_a_compiled_program_that_runs_while_tracing_is_not_part_of_the_trace():
     x = jnp.float32(1)
-    compiled = calco.jit(lambda x: calco.pure_callback(lambda v: jnp.sin(v), x, x)).lower(x).compile()
-    closed = calco.make_jaxpr(lambda y: y + compiled(x))(x)
+    compiled = ricalco.jit(lambda x: ricalco.pure_callback(lambda v: jnp.sin(v), x, x)).lower(x).compile()
+    closed = ricalco.make_jaxpr(lambda y: y + compiled(x))(x)
     assert [e.primitive.name for e in closed.eqns] == ["add"]
 
 
 def test_wide_types():
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         seen = []
-        f = calco.jit(lambda x: calco.pure_callback(lambda v: (seen.append(v.dtype), np.float64(v) / 3)[1], x, x))
+        f = ricalco.jit(lambda x: ricalco.pure_callback(lambda v: (seen.append(v.dtype), np.float64(v) / 3)[1], x, x))
         out = f(np.float64(1))
         assert out.dtype == seen[0] == np.float64 and out.item() == 1 / 3
-        narrow = calco.jit(lambda x: calco.pure_callback(lambda v: np.float64(1), F32, x))
+        narrow = ricalco.jit(lambda x: ricalco.pure_callback(lambda v: np.float64(1), F32, x))
         with pytest.raises(TypeError, match=r"is f64\[\], but it was said to be f32\[\]"):
             narrow(1.0)
     with pytest.raises(ValueError, match="result_shape_dtypes has dtype float64, but 64-bit types are off"):
-        calco.pure_callback(abs, ShapeDtypeStruct((), np.float64), 1.0)
+        ricalco.pure_callback(abs, ShapeDtypeStruct((), np.float64), 1.0)
 
 
 def test_the_reference_evaluator_calls_the_function():
-    closed = calco.make_jaxpr(lambda x: calco.pure_callback(lambda v: v * 3, x, x))(np.float32(2))
+    closed = ricalco.make_jaxpr(lambda x: ricalco.pure_callback(lambda v: v * 3, x, x))(np.float32(2))
     assert [x.item() for x in evaluate_reference(closed.jaxpr, closed.consts, np.float32(2))] == [6.0]
 
 
@@ -157,7 +157,7 @@ def test_wrong_arguments_are_named(construct):
 
 def test_an_unknown_vmap_method_is_refused():
     with pytest.raises(ValueError, match="vmap_method='nope': expected one of 'sequential'"):
-        calco.pure_callback(abs, F32, 1.0, vmap_method="nope")
+        ricalco.pure_callback(abs, F32, 1.0, vmap_method="nope")
 
 
 # --- vmap ---------------------------------------------------------------------------------------------
@@ -179,13 +179,13 @@ def test_methods(way, method):
         return np.asarray(a) + np.asarray(b)
 
     def f(x, y):
-        return calco.pure_callback(add, F32, x, y, vmap_method=method)
+        return ricalco.pure_callback(add, F32, x, y, vmap_method=method)
     one, two = SEEN[method]
-    out = way(calco.vmap(f, in_axes=(0, None)))(np.arange(3, dtype="f4"), np.float32(7))
+    out = way(ricalco.vmap(f, in_axes=(0, None)))(np.arange(3, dtype="f4"), np.float32(7))
     assert out.tolist() == [7, 8, 9] and seen == one
     seen.clear()
     if two is not None:
-        both = calco.vmap(calco.vmap(f, in_axes=(0, None)), in_axes=(None, 0))
+        both = ricalco.vmap(ricalco.vmap(f, in_axes=(0, None)), in_axes=(None, 0))
         assert way(both)(np.arange(3, dtype="f4"), np.arange(2, dtype="f4")).tolist() == [[0, 1, 2], [1, 2, 3]]
         assert seen == two
 
@@ -195,10 +195,10 @@ def test_methods(way, method):
 @pytest.mark.parametrize("axis, out_axis", [(0, 0), (1, 0), (1, 1)])
 def test_mapped_results_are_those_of_a_loop(way, method, axis, out_axis):
     def f(x):
-        return calco.pure_callback(lambda v: (np.asarray(v) * 2, np.asarray(v) > 2),
+        return ricalco.pure_callback(lambda v: (np.asarray(v) * 2, np.asarray(v) > 2),
                                    (x, ShapeDtypeStruct(x.shape, bool)), x, vmap_method=method)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    double, large = way(calco.vmap(f, in_axes=axis, out_axes=out_axis))(x)
+    double, large = way(ricalco.vmap(f, in_axes=axis, out_axes=out_axis))(x)
     rows = np.moveaxis(x, axis, 0)
     assert np.array_equal(np.moveaxis(np.asarray(double), out_axis, 0), rows * 2)
     assert np.array_equal(np.moveaxis(np.asarray(large), out_axis, 0), rows > 2)
@@ -206,17 +206,17 @@ def test_mapped_results_are_those_of_a_loop(way, method, axis, out_axis):
 
 def test_without_a_method_vmap_says_what_there_is():
     def f(x):
-        return calco.pure_callback(abs, x, x)
+        return ricalco.pure_callback(abs, x, x)
     with pytest.raises(NotImplementedError, match=rf"vmap over pure_callback of abs at {here(f, 1)}: .*sequential"):
-        calco.vmap(f)(np.ones(3, "f4"))
+        ricalco.vmap(f)(np.ones(3, "f4"))
     # What does not vary needs none.
-    assert calco.vmap(lambda x: x + f(jnp.float32(-2)))(np.ones(3, "f4")).tolist() == [3, 3, 3]
+    assert ricalco.vmap(lambda x: x + f(jnp.float32(-2)))(np.ones(3, "f4")).tolist() == [3, 3, 3]
 
 
 @EAGER_AND_JIT
 def test_io_callbacks_are_called_for_each_element(way):
     seen = []
-    f = calco.vmap(lambda x, y: io_callback(lambda a, b: (seen.append((a.item(), b.item())), a * b)[1], F32, x, y),
+    f = ricalco.vmap(lambda x, y: io_callback(lambda a, b: (seen.append((a.item(), b.item())), a * b)[1], F32, x, y),
                    in_axes=(0, None))
     assert way(f)(np.float32([1, 2]), np.float32(10)).tolist() == [10, 20]
     assert seen == [(1, 10), (2, 10)]
@@ -226,10 +226,10 @@ def test_an_ordered_io_callback_is_not_mapped():
     def f(x):
         return io_callback(abs, F32, x, ordered=True)
     with pytest.raises(ValueError, match=rf"vmap over an ordered io_callback, of abs at {here(f, 1)}: .*lax.scan"):
-        calco.vmap(f)(np.ones(3, "f4"))
-    assert calco.vmap(lambda x: x + f(jnp.float32(-2)))(np.ones(3, "f4")).tolist() == [3, 3, 3]
+        ricalco.vmap(f)(np.ones(3, "f4"))
+    assert ricalco.vmap(lambda x: x + f(jnp.float32(-2)))(np.ones(3, "f4")).tolist() == [3, 3, 3]
     with pytest.raises(ValueError, match="ordered io_callback"):
-        calco.vmap(lambda p: lax.cond(p, lambda: f(jnp.float32(1)), lambda: jnp.float32(0)))(np.array([True, False]))
+        ricalco.vmap(lambda p: lax.cond(p, lambda: f(jnp.float32(1)), lambda: jnp.float32(0)))(np.array([True, False]))
 
 
 @EAGER_AND_JIT
@@ -238,10 +238,10 @@ def test_in_a_branch_only_elements_that_take_it_call(way):
 
     def log(x):
         return io_callback(lambda v: (seen.append(v.item()), v + 10)[1], F32, x)
-    f = calco.vmap(lambda x: lax.cond(x > 0, lambda: log(x), lambda: -x))
+    f = ricalco.vmap(lambda x: lax.cond(x > 0, lambda: log(x), lambda: -x))
     assert way(f)(np.float32([1, -1, 2])).tolist() == [11, 1, 12] and seen == [1, 2]
     seen.clear()
-    pairs = calco.vmap(lambda p, x: lax.cond(p, lambda: calco.vmap(log)(x), lambda: x))
+    pairs = ricalco.vmap(lambda p, x: lax.cond(p, lambda: ricalco.vmap(log)(x), lambda: x))
     assert way(pairs)(np.array([False, True]), np.float32([[1, 2], [3, 4]])).tolist() == [[1, 2], [13, 14]]
     assert seen == [3, 4]
 
@@ -255,31 +255,31 @@ def test_a_masked_call_is_made_where_the_mask_is_true(method, mapped):
     def function(v):
         seen.append(np.shape(v))
         return np.asarray(v) + 1
-    probe = calco.make_jaxpr(lambda x: calco.pure_callback(function, F32, x, vmap_method=method))(np.float32(0))
+    probe = ricalco.make_jaxpr(lambda x: ricalco.pure_callback(function, F32, x, vmap_method=method))(np.float32(0))
     params = {**probe.eqns[0].params, "masked": True}
 
     def f(take, x):
         return pure_callback_p.bind(take, x, **params)[0]
     for take, right in ((True, 6.0), (False, 0.0)):
-        assert calco.jit(f)(take, np.float32(5)).item() == f(jnp.asarray(take), jnp.float32(5)).item() == right
+        assert ricalco.jit(f)(take, np.float32(5)).item() == f(jnp.asarray(take), jnp.float32(5)).item() == right
         assert len(seen) == 2 * take
         seen.clear()
     if mapped:
-        out = calco.vmap(f)(np.array([True, False]), np.float32([5, 6]))
+        out = ricalco.vmap(f)(np.array([True, False]), np.float32([5, 6]))
         assert out[0].item() == 6.0 and len(seen) == 1
         if method.startswith("sequential"):
             assert out.tolist() == [6.0, 0.0] and seen == [()]
         seen.clear()
-        calco.vmap(f)(np.array([False, False]), np.float32([5, 6]))
+        ricalco.vmap(f)(np.array([False, False]), np.float32([5, 6]))
         assert seen == []
 
 
 def test_a_masked_call_with_two_axes():
     seen = []
-    probe = calco.make_jaxpr(lambda x: io_callback(lambda v: (seen.append(v.item()), v)[1], F32, x))(np.float32(0))
+    probe = ricalco.make_jaxpr(lambda x: io_callback(lambda v: (seen.append(v.item()), v)[1], F32, x))(np.float32(0))
     params = {**probe.eqns[0].params, "masked": True}
-    f = calco.vmap(calco.vmap(lambda t, x: io_callback_p.bind(t, x, **params)[0]), in_axes=(None, 0))
-    out = calco.jit(f)(np.array([True, False]), np.float32([[1, 2], [3, 4]]))
+    f = ricalco.vmap(ricalco.vmap(lambda t, x: io_callback_p.bind(t, x, **params)[0]), in_axes=(None, 0))
+    out = ricalco.jit(f)(np.array([True, False]), np.float32([[1, 2], [3, 4]]))
     assert out.tolist() == [[1, 0], [3, 0]] and seen == [1, 3]
 
 
@@ -287,8 +287,8 @@ def test_a_masked_call_with_two_axes():
 
 @EAGER_AND_JIT
 @BOTH
-@pytest.mark.parametrize("transform", [calco.grad, lambda f: lambda x: calco.jvp(f, (x,), (x,)),
-                                       lambda f: lambda x: calco.linearize(f, x)])
+@pytest.mark.parametrize("transform", [ricalco.grad, lambda f: lambda x: ricalco.jvp(f, (x,), (x,)),
+                                       lambda f: lambda x: ricalco.linearize(f, x)])
 def test_a_derivative_that_is_not_known_is_refused(way, construct, transform):
     def f(x):
         return construct(np.sin, F32, x)
@@ -299,22 +299,22 @@ def test_a_derivative_that_is_not_known_is_refused(way, construct, transform):
 @EAGER_AND_JIT
 @BOTH
 def test_what_does_not_depend_on_the_argument_has_a_derivative(way, construct):
-    f = calco.grad(lambda x: x * construct(lambda v: v * 2, F32, lax.stop_gradient(x)))
+    f = ricalco.grad(lambda x: x * construct(lambda v: v * 2, F32, lax.stop_gradient(x)))
     assert way(f)(np.float32(3)).item() == 6.0
-    count = calco.grad(lambda x: x * 2.0 + construct(lambda v: 1, ShapeDtypeStruct((), np.int32), x))
+    count = ricalco.grad(lambda x: x * 2.0 + construct(lambda v: 1, ShapeDtypeStruct((), np.int32), x))
     assert way(count)(np.float32(3)).item() == 2.0  # an integer has no tangent
 
 
 @EAGER_AND_JIT
 def test_an_io_callback_without_result_is_called_once_under_grad(way):
     seen = []
-    f = calco.grad(lambda x: (io_callback(lambda v: seen.append(v.item()), None, x), x ** 2)[1])
+    f = ricalco.grad(lambda x: (io_callback(lambda v: seen.append(v.item()), None, x), x ** 2)[1])
     assert way(f)(np.float32(3)).item() == 6.0 and seen == [3.0]
 
 
 def test_a_callback_has_no_transpose():
     with pytest.raises(ValueError, match=r"has no derivative|has no transpose"):
-        calco.linear_transpose(lambda x: calco.pure_callback(lambda v: v, F32, x), np.float32(1))(np.float32(1))
+        ricalco.linear_transpose(lambda x: ricalco.pure_callback(lambda v: v, F32, x), np.float32(1))(np.float32(1))
 
 
 # --- dead code ---------------------------------------------------------------------------------------------
@@ -325,11 +325,11 @@ def test_a_pure_callback_that_nobody_needs_is_not_called():
     def f(x, construct):
         construct(lambda v: (seen.append(1), v)[1], F32, x)
         return x
-    calco.jit(functools.partial(f, construct=calco.pure_callback))(1.0)
+    ricalco.jit(functools.partial(f, construct=ricalco.pure_callback))(1.0)
     assert seen == []
-    calco.jit(functools.partial(f, construct=io_callback))(1.0)
+    ricalco.jit(functools.partial(f, construct=io_callback))(1.0)
     assert seen == [1]
     # Nor where the callback is in a program that is called, of which another result is needed.
-    inner = calco.jit(lambda x: (x + 1, calco.pure_callback(lambda v: (seen.append(2), v)[1], F32, x)))
-    calco.jit(lambda x: inner(x)[0])(1.0)
+    inner = ricalco.jit(lambda x: (x + 1, ricalco.pure_callback(lambda v: (seen.append(2), v)[1], F32, x)))
+    ricalco.jit(lambda x: inner(x)[0])(1.0)
     assert seen == [1]

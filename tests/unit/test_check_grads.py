@@ -1,4 +1,4 @@
-"""`calco.test_util`: right derivatives pass, wrong ones are told with mode, order, argument, element and numbers."""
+"""`ricalco.test_util`: right derivatives pass, wrong ones are told with mode, order, argument, element and numbers."""
 from __future__ import annotations
 
 from functools import partial
@@ -9,10 +9,10 @@ import jax.test_util
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.test_util import check_grads, check_jvp, check_vjp
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.test_util import check_grads, check_jvp, check_vjp
 
 X = np.linspace(0.2, 1.1, 6, dtype=np.float32).reshape(2, 3)
 PARAMS = {"w": X, "b": np.float32(0.3)}
@@ -25,7 +25,7 @@ PARAMS = {"w": X, "b": np.float32(0.3)}
     (lambda z: jnp.sin(z) * z, (np.complex64(0.3 + 0.4j),)),
     (lambda z: jnp.abs(z), (np.complex64(0.3 + 0.4j),)),
     (lambda p, x: lax.cond(p, jnp.sin, jnp.cos, x), (True, X)),
-    (calco.jit(lambda x: jnp.cumsum(x, 1) @ x.T), (X,)),
+    (ricalco.jit(lambda x: jnp.cumsum(x, 1) @ x.T), (X,)),
     (lambda x: x[0:0], (X,)),
 ])
 @pytest.mark.parametrize("modes", [("fwd",), ("rev",), ("lin",), ("fwd", "rev")], ids="-".join)
@@ -43,7 +43,7 @@ def test_narrow_floats_have_wider_steps_and_tolerances(dtype):
 
 
 def test_doubles_are_held_to_more():
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         check_grads(jnp.sin, (X.astype(np.float64),), 2)
         slightly_wrong = lambda p, t: (jnp.sin(p[0]), t[0] * jnp.cos(p[0]) * (1 + 1e-3))  # noqa: E731
         with pytest.raises(AssertionError, match="tangent of result"):
@@ -52,7 +52,7 @@ def test_doubles_are_held_to_more():
 
 def wrong_gradient(x, d):
     """vjp of ``x * d['b']``, with 0.5 too much in the second element of d['b']."""
-    out, pull = calco.vjp(lambda x, d: x * d["b"], x, d)
+    out, pull = ricalco.vjp(lambda x, d: x * d["b"], x, d)
 
     def pulled(ct):
         gx, gd = pull(ct)
@@ -118,13 +118,13 @@ def test_what_cannot_be_checked_is_said():
 
 
 def test_nan_equals_nan_and_nothing_else():
-    check_jvp(jnp.sqrt, partial(calco.jvp, jnp.sqrt), (jnp.asarray([-1.0]),))
+    check_jvp(jnp.sqrt, partial(ricalco.jvp, jnp.sqrt), (jnp.asarray([-1.0]),))
     with pytest.raises(AssertionError, match="nan"):
         check_jvp(jnp.sin, lambda p, t: (jnp.sin(p[0]), t[0] * np.nan), (1.0,))
 
 
 def test_the_parts_that_jax_names_take_the_same_arguments():
-    for module, np_, lib in ((calco.test_util, jnp, calco), (jax.test_util, jax.numpy, jax)):
+    for module, np_, lib in ((ricalco.test_util, jnp, ricalco), (jax.test_util, jax.numpy, jax)):
         module.check_jvp(np_.sin, partial(lib.jvp, np_.sin), (0.5,), 1e-2, 1e-2, 1e-3, "message")
         module.check_vjp(np_.sin, partial(lib.vjp, np_.sin), (0.5,), 1e-2, 1e-2, 1e-3, "message")
         module.check_grads(np_.sin, (0.5,), 2, ("fwd", "rev"), 1e-2, 1e-2, 1e-3)

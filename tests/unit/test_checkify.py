@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from jax.experimental import checkify as jax_checkify
 
-import calco
-import calco.numpy as jnp
-from calco import checkify, lax
-from calco.control.masking import masked_program
-from calco.ir.rewrite import dce
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import checkify, lax
+from ricalco.control.masking import masked_program
+from ricalco.ir.rewrite import dce
 
 JAX = (jax, jax.numpy, jax.lax, jax_checkify)
-OURS = (calco, jnp, lax, checkify)
+OURS = (ricalco, jnp, lax, checkify)
 X = np.array([1.0, -2.0, 3.0, -4.0], np.float32)
 
 
@@ -34,13 +34,13 @@ def positive(ck):
 
 
 def run_both(make, *args, errors="user_checks", wrap=True):
-    """Error and result of the program that `make(calco, jnp, lax, checkify)` gives, compared with JAX's."""
+    """Error and result of the program that `make(ricalco, jnp, lax, checkify)` gives, compared with JAX's."""
     found = []
     for lib in (OURS, JAX):
         ck = lib[3]
         checked = ck.checkify(make(*lib), errors=getattr(ck, errors))
         err, out = (lib[0].jit(checked) if wrap else checked)(*map(lib[1].asarray, args))
-        found.append((err, jax.tree.map(np.asarray, out) if lib is JAX else calco.tree.map(np.asarray, out)))
+        found.append((err, jax.tree.map(np.asarray, out) if lib is JAX else ricalco.tree.map(np.asarray, out)))
     (ours, out), (theirs, expected) = found
     assert (ours.get() is None) == (theirs.get() is None), (ours.get(), theirs.get())
     np.testing.assert_allclose(*[np.concatenate([np.ravel(x) for x in jax.tree.leaves(o)]) for o in (out, expected)],
@@ -212,21 +212,21 @@ def test_index_checks(make, args, expected):
 
 def test_small_index_types_are_compared_without_overflow():
     big = np.zeros(300, np.float32)
-    checked = calco.jit(checkify.checkify(lambda x, i: x[i], errors=checkify.index_checks))
+    checked = ricalco.jit(checkify.checkify(lambda x, i: x[i], errors=checkify.index_checks))
     assert checked(big, np.array([0, 255], np.uint8))[0].get() is None
     assert checked(big, np.array([0, 127], np.int8))[0].get() is None
 
 
 def test_vmap_of_an_index_names_the_index():
-    rows = calco.vmap(lambda x, i: x[i])
-    err, _ = calco.jit(checkify.checkify(rows, errors=checkify.index_checks))(TABLE, np.array([0, 1, 6], np.int32))
+    rows = ricalco.vmap(lambda x, i: x[i])
+    err, _ = ricalco.jit(checkify.checkify(rows, errors=checkify.index_checks))(TABLE, np.array([0, 1, 6], np.int32))
     assert "index 6 is out of bounds" in err.get()
 
 
 # --- vmap --------------------------------------------------------------------------------------------------
 
 def test_vmap_of_checkify_has_an_error_for_each_element():
-    err, out = run_vmapped(checkify, calco)
+    err, out = run_vmapped(checkify, ricalco)
     theirs, expected = run_vmapped(jax_checkify, jax)
     np.testing.assert_allclose(np.asarray(out), np.asarray(expected))
     assert [line.split(" (")[0] for line in err.get().splitlines()] == [
@@ -241,21 +241,21 @@ def run_vmapped(ck, lib):
 
 
 def test_vmap_twice():
-    err, _ = calco.vmap(calco.vmap(checkify.checkify(positive(checkify))))(X.reshape(2, 2))
+    err, _ = ricalco.vmap(ricalco.vmap(checkify.checkify(positive(checkify))))(X.reshape(2, 2))
     assert words(err).startswith("at mapped index 0, 1: -2.0")
-    err, _ = checkify.checkify(calco.vmap(calco.vmap(positive(checkify))))(X.reshape(2, 2))
+    err, _ = checkify.checkify(ricalco.vmap(ricalco.vmap(positive(checkify))))(X.reshape(2, 2))
     assert words(err) == "in element 1 of the mapped axis: -2.0 must be positive"
-    err, _ = calco.vmap(checkify.checkify(calco.vmap(positive(checkify))))(X.reshape(2, 2))
+    err, _ = ricalco.vmap(checkify.checkify(ricalco.vmap(positive(checkify))))(X.reshape(2, 2))
     assert err.get().count("element 1 of the mapped axis") == 2
 
 
 def test_a_mapped_conditional_checks_the_elements_that_take_the_branch():
     """JAX reports the check of a branch for elements that do not take it."""
-    f = calco.vmap(lambda x: lax.cond(x > 0, positive(checkify), lambda v: v, x))
-    err, out = calco.jit(checkify.checkify(f))(X)
+    f = ricalco.vmap(lambda x: lax.cond(x > 0, positive(checkify), lambda v: v, x))
+    err, out = ricalco.jit(checkify.checkify(f))(X)
     assert err.get() is None and out.tolist() == [1.0, -2.0, pytest.approx(1 / 3), -4.0]
-    g = calco.vmap(lambda x: lax.cond(x < 3, positive(checkify), lambda v: v, x))
-    assert words(calco.jit(checkify.checkify(g))(X)[0]) == "in element 1 of the mapped axis: -2.0 must be positive"
+    g = ricalco.vmap(lambda x: lax.cond(x < 3, positive(checkify), lambda v: v, x))
+    assert words(ricalco.jit(checkify.checkify(g))(X)[0]) == "in element 1 of the mapped axis: -2.0 must be positive"
 
 
 def test_a_mapped_loop_checks_the_elements_that_go_on():
@@ -264,7 +264,7 @@ def test_a_mapped_loop_checks_the_elements_that_go_on():
             checkify.check(c > 1, "{} is not above 1", c)
             return c / 2
         return lax.while_loop(lambda c: c > 1, body, x)
-    checked = calco.jit(checkify.checkify(calco.vmap(halve)))
+    checked = ricalco.jit(checkify.checkify(ricalco.vmap(halve)))
     err, out = checked(np.array([8.0, 1.0, 0.5], np.float32))
     assert err.get() is None and out.tolist() == [1.0, 1.0, 0.5]
 
@@ -273,55 +273,55 @@ def test_a_mapped_loop_checks_the_elements_that_go_on():
             checkify.check(c < 6, "{} is not below 6", c)
             return c / 2
         return lax.while_loop(lambda c: c > 1, body, x)
-    err, _ = calco.jit(checkify.checkify(calco.vmap(bounded)))(np.array([0.5, 4.0, 7.0], np.float32))
+    err, _ = ricalco.jit(checkify.checkify(ricalco.vmap(bounded)))(np.array([0.5, 4.0, 7.0], np.float32))
     assert words(err) == "in element 2 of the mapped axis: 7.0 is not below 6"
 
 
 def test_an_empty_batch_has_no_error():
-    err, out = calco.jit(checkify.checkify(calco.vmap(positive(checkify))))(np.zeros(0, np.float32))
+    err, out = ricalco.jit(checkify.checkify(ricalco.vmap(positive(checkify))))(np.zeros(0, np.float32))
     assert err.get() is None and out.shape == (0,)
-    branches = calco.vmap(lambda x: lax.cond(x > 0, positive(checkify), lambda v: v, x))
-    assert calco.jit(checkify.checkify(branches))(np.zeros(0, np.float32))[0].get() is None
+    branches = ricalco.vmap(lambda x: lax.cond(x > 0, positive(checkify), lambda v: v, x))
+    assert ricalco.jit(checkify.checkify(branches))(np.zeros(0, np.float32))[0].get() is None
 
 
 # --- functions with rules of their own --------------------------------------------------------------------
 
 def test_a_custom_derivative_is_kept_and_its_function_is_checked():
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def f(x):
         checkify.check(x < 5, "{} is not below 5", x)
         return jnp.sin(x)
 
     f.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), 10 * tangents[0]))
     checked = checkify.checkify(f)
-    assert words(calco.jit(checked)(7.0)[0]) == "7.0 is not below 5"
-    assert float(calco.grad(lambda x: checked(x)[1])(1.0)) == 10
-    err, slope = calco.jit(checkify.checkify(calco.grad(calco.jit(f)), errors=checkify.all_checks))(1.0)
+    assert words(ricalco.jit(checked)(7.0)[0]) == "7.0 is not below 5"
+    assert float(ricalco.grad(lambda x: checked(x)[1])(1.0)) == 10
+    err, slope = ricalco.jit(checkify.checkify(ricalco.grad(ricalco.jit(f)), errors=checkify.all_checks))(1.0)
     assert err.get() is None and float(slope) == 10
 
 
 def test_a_custom_vjp_is_kept_and_its_function_is_checked():
-    @calco.custom_vjp
+    @ricalco.custom_vjp
     def f(x):
         return jnp.log(x)
 
     f.defvjp(lambda x: (jnp.log(x), None), lambda _, ct: (ct * 10,))
     checked = checkify.checkify(f, errors=checkify.nan_checks)
-    assert words(calco.jit(checked)(-1.0)[0]) == "nan generated by primitive: log"
-    assert float(calco.grad(lambda x: checked(x)[1])(1.0)) == 10
+    assert words(ricalco.jit(checked)(-1.0)[0]) == "nan generated by primitive: log"
+    assert float(ricalco.grad(lambda x: checked(x)[1])(1.0)) == 10
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["jit", "eager"])
 def test_rules_that_call_the_checked_function_can_be_used(compiled):
     """What a rule checks by calling its function is checked already, where the function is."""
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def f(x):
         checkify.check(x < 5, "{} is not below 5", x)
         return jnp.sin(x)
 
     f.defjvp(lambda primals, tangents: (f(primals[0]), 10 * jnp.cos(primals[0]) * tangents[0]))
 
-    @calco.custom_vjp
+    @ricalco.custom_vjp
     def g(x):
         checkify.check(x < 5, "{} is not below 5", x)
         return jnp.sin(x)
@@ -330,40 +330,40 @@ def test_rules_that_call_the_checked_function_can_be_used(compiled):
         checkify.check(x < 5, "{} is not below 5", x)
         return (10 * ct * jnp.cos(x),)
     g.defvjp(lambda x: (g(x), x), backward)
-    for function in (f, g, calco.jit(f)):
+    for function in (f, g, ricalco.jit(f)):
         def slope(x, function=function):
             err, y = checkify.checkify(function)(x)
             return y, err
-        derivative = calco.grad(slope, has_aux=True)
+        derivative = ricalco.grad(slope, has_aux=True)
         for x, expected in ((0.0, None), (7.0, "7.0 is not below 5")):
-            slope_there, err = (calco.jit(derivative) if compiled else derivative)(x)
+            slope_there, err = (ricalco.jit(derivative) if compiled else derivative)(x)
             assert words(err) == expected and np.isclose(float(slope_there), 10 * np.cos(x), rtol=1e-5)
-        mapped = calco.vmap(derivative)(jnp.asarray([0.0, 7.0]))
+        mapped = ricalco.vmap(derivative)(jnp.asarray([0.0, 7.0]))
         assert words(mapped[1]) == "at mapped index 1: 7.0 is not below 5"
 
 
 def test_a_rule_with_callbacks_is_run_once(capsys):
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def f(x):
-        calco.debug.print("in f")
+        ricalco.debug.print("in f")
         checkify.check(x > 0, "{} is not positive", x)
         return x
 
     f.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
-    err, _ = calco.jit(checkify.checkify(f))(-1.0)
-    calco.effects_barrier()
+    err, _ = ricalco.jit(checkify.checkify(f))(-1.0)
+    ricalco.effects_barrier()
     assert words(err) == "-1.0 is not positive" and capsys.readouterr().out.count("in f") == 1
 
 
 def test_a_custom_vmap_is_kept_and_its_function_is_checked():
-    @calco.custom_batching.custom_vmap
+    @ricalco.custom_batching.custom_vmap
     def f(x):
         checkify.check(x > 0, "{} is not positive", x)
         return x
 
     f.def_vmap(lambda size, mapped, x: (x * 10, True))
-    assert words(calco.jit(checkify.checkify(f))(-1.0)[0]) == "-1.0 is not positive"
-    err, out = calco.jit(calco.vmap(checkify.checkify(f)))(X)
+    assert words(ricalco.jit(checkify.checkify(f))(-1.0)[0]) == "-1.0 is not positive"
+    err, out = ricalco.jit(ricalco.vmap(checkify.checkify(f)))(X)
     assert out.tolist() == (X * 10).tolist() and words(err) == "at mapped index 1: -2.0 is not positive"
 
 
@@ -372,21 +372,21 @@ def solved(solve):
 
 
 def test_a_solver_is_one_operation_and_its_checks_are_not_lost_in_silence():
-    err, _ = calco.jit(checkify.checkify(solved(lambda mv, b: jnp.log(-b)), errors=checkify.nan_checks))(jnp.ones(2))
+    err, _ = ricalco.jit(checkify.checkify(solved(lambda mv, b: jnp.log(-b)), errors=checkify.nan_checks))(jnp.ones(2))
     assert words(err) == "nan generated by primitive: custom_linear_solve"
 
     def checking(mv, b):
         checkify.check(b[0] > 3, "{}", b[0])
         return b / 2
     with pytest.raises(NotImplementedError, match=r"not go into custom_linear_solve.*the check at test_checkify.py"):
-        calco.jit(checkify.checkify(solved(checking)))(jnp.ones(2))
-    err, x = calco.jit(checkify.checkify(solved(checking), errors=checkify.nan_checks))(jnp.ones(2))
+        ricalco.jit(checkify.checkify(solved(checking)))(jnp.ones(2))
+    err, x = ricalco.jit(checkify.checkify(solved(checking), errors=checkify.nan_checks))(jnp.ones(2))
     assert err.get() is None and x.tolist() == [0.5, 0.5]
 
 
 def test_mutable_references():
     def f(xs):
-        total = calco.new_ref(jnp.float32(0))
+        total = ricalco.new_ref(jnp.float32(0))
 
         def body(carry, x):
             total[...] = total[...] + x
@@ -395,7 +395,7 @@ def test_mutable_references():
         lax.scan(body, 0.0, xs)
         return total[...]
     for errors in (checkify.user_checks, checkify.all_checks):
-        err, total = calco.jit(checkify.checkify(f, errors=errors))(jnp.arange(6.0))
+        err, total = ricalco.jit(checkify.checkify(f, errors=errors))(jnp.arange(6.0))
         assert words(err) == "6.0 is not below 5" and float(total) == 15
 
 
@@ -415,10 +415,10 @@ def test_throw_and_check_error_raise_outside_of_traces():
 
 def test_an_error_can_be_checked_again_under_checkify():
     def outer(x):
-        err, y = calco.jit(checkify.checkify(positive(checkify)))(x)
+        err, y = ricalco.jit(checkify.checkify(positive(checkify)))(x)
         checkify.check_error(err)
         return y
-    assert words(calco.jit(checkify.checkify(outer))(-1.0)[0]) == "-1.0 must be positive"
+    assert words(ricalco.jit(checkify.checkify(outer))(-1.0)[0]) == "-1.0 must be positive"
     with pytest.raises(ValueError, match="must be positive"):
         outer(-1.0)
 
@@ -430,15 +430,15 @@ def test_an_error_can_be_checked_again_under_checkify():
 
 def test_an_error_is_a_pytree_and_says_so_when_traced():
     err, _ = checkify.checkify(positive(checkify))(-1.0)
-    leaves, treedef = calco.tree.flatten(err)
-    assert words(calco.tree.unflatten(treedef, leaves)) == "-1.0 must be positive"
+    leaves, treedef = ricalco.tree.flatten(err)
+    assert words(ricalco.tree.unflatten(treedef, leaves)) == "-1.0 must be positive"
     assert repr(err) == f"Error({err.get()})"
-    assert calco.jit(lambda e: e)(err).get() == err.get()
+    assert ricalco.jit(lambda e: e)(err).get() == err.get()
 
-    @calco.jit
+    @ricalco.jit
     def looks(x):
         return checkify.checkify(positive(checkify))(x)[0].get()
-    with pytest.raises(calco.errors.ConcretizationTypeError):
+    with pytest.raises(ricalco.errors.ConcretizationTypeError):
         looks(1.0)
 
 
@@ -447,7 +447,7 @@ def test_the_first_check_in_time_is_reported():
         checkify.check(x < 4, "second {}", x)
         checkify.check(x < 2, "first {}", x)
         return c, None
-    err, _ = calco.jit(checkify.checkify(lambda xs: lax.scan(body, 0, xs)))(np.array([1, 3, 5]))
+    err, _ = ricalco.jit(checkify.checkify(lambda xs: lax.scan(body, 0, xs)))(np.array([1, 3, 5]))
     assert words(err) == "first 3"
 
 
@@ -464,9 +464,9 @@ def test_a_check_outside_of_traces_raises_at_once():
     with pytest.raises(checkify.JaxRuntimeError, match=r"-1.0 must be positive"):
         positive(checkify)(-1.0)
     with pytest.raises(checkify.JaxRuntimeError, match=r"-2.0 must be positive"):
-        calco.vmap(positive(checkify))(X)
+        ricalco.vmap(positive(checkify))(X)
     with pytest.raises(checkify.JaxRuntimeError, match=r"-1.0 must be positive"):
-        calco.grad(positive(checkify))(-1.0)
+        ricalco.grad(positive(checkify))(-1.0)
     assert float(positive(checkify)(2.0)) == 0.5
     checkify.check(True, "never")
     with pytest.raises(ValueError, match="always"):
@@ -476,7 +476,7 @@ def test_a_check_outside_of_traces_raises_at_once():
 def test_a_compiled_check_without_checkify_is_refused_with_its_line():
     line = positive.__code__.co_firstlineno + 2
     looped = lambda x: lax.scan(lambda c, _: (positive(checkify)(c), None), x, None, 2)  # noqa: E731
-    for function in (calco.jit(positive(checkify)), looped):
+    for function in (ricalco.jit(positive(checkify)), looped):
         with pytest.raises(ValueError, match=rf"test_checkify.py:{line} .*program cannot raise.*checkify.checkify"):
             function(1.0)
     with pytest.raises(ValueError, match="functionaliz"):
@@ -487,15 +487,15 @@ def test_debug_checks_are_made_under_checkify_alone():
     def f(x):
         checkify.debug_check(x != 0, "zero")
         return x
-    assert calco.jit(f)(0) == 0 and f(0) == 0
-    assert words(calco.jit(checkify.checkify(f))(0)[0]) == "zero"
+    assert ricalco.jit(f)(0) == 0 and f(0) == 0
+    assert words(ricalco.jit(checkify.checkify(f))(0)[0]) == "zero"
 
 
 def test_the_printed_form_names_a_mask_where_there_is_one():
     def f(x):
         checkify.debug_check(x > 0, "negative")
         return x
-    closed = calco.make_jaxpr(f)(1.0)
+    closed = ricalco.make_jaxpr(f)(1.0)
     assert "check[debug=True facts=<negative>] d -1:i32[]\n" in str(closed)
     assert "check[debug=True facts=<negative> masked=True] a e -1:i32[]\n" in str(masked_program(closed))
 
@@ -523,19 +523,19 @@ def test_a_template_that_does_not_fit_is_refused_when_it_is_written():
 
 
 def test_dead_code_elimination_keeps_checks():
-    closed = calco.make_jaxpr(lambda x: (positive(checkify)(x), x)[1])(1.0)
+    closed = ricalco.make_jaxpr(lambda x: (positive(checkify)(x), x)[1])(1.0)
     program, _ = dce(closed)
     assert "check[" in str(program) and program.effects == {"Check"}
     assert [e.primitive.name for e in program.eqns][-1] == "check"
 
 
 def test_the_printed_form():
-    text = str(calco.make_jaxpr(lambda x: checkify.check(x > 0, "x is not positive"))(1.0))
+    text = str(ricalco.make_jaxpr(lambda x: checkify.check(x > 0, "x is not positive"))(1.0))
     assert "check[debug=False facts=<x_is_not_positive>] " in text
 
 
 def test_a_warm_checkified_function_does_not_trace_again():
-    f = calco.jit(checkify.checkify(positive(checkify)))
+    f = ricalco.jit(checkify.checkify(positive(checkify)))
     for x in (1.0, -1.0, 2.0):
         f(x)
     assert f.cache_info().misses == 1

@@ -6,15 +6,15 @@ import re
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import checkify, lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import checkify, lax
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.filterwarnings("ignore::calco.RetraceWarning")  # each example makes its functions anew
+pytestmark = pytest.mark.filterwarnings("ignore::ricalco.RetraceWarning")  # each example makes its functions anew
 X = np.array([-3.0, 0.0, 1.0, 4.0], np.float32)
 SMALL = st.integers(-3, 3)
 
@@ -33,7 +33,7 @@ def programs():
 
 
 def build(program):
-    """The program as a function of calco."""
+    """The program as a function of ricalco."""
     kind, *rest = program
     if kind == "add":
         return lambda x: x + rest[0]
@@ -48,9 +48,9 @@ def build(program):
         first, second = map(build, rest)
         return lambda x: second(first(x))
     if kind in ("jit", "checkpoint"):
-        return (calco.jit if kind == "jit" else calco.checkpoint)(build(rest[0]))
+        return (ricalco.jit if kind == "jit" else ricalco.checkpoint)(build(rest[0]))
     if kind == "custom":
-        f = calco.custom_jvp(build(rest[0]))
+        f = ricalco.custom_jvp(build(rest[0]))
         value = checkify.checkify(build(rest[0]))  # a check in a rule would be outside of the `checkify` of `f`
         f.defjvp(lambda primals, tangents: (value(primals[0])[1], tangents[0] * 7))
         return f
@@ -114,17 +114,17 @@ def test_the_first_check_that_fails_is_that_of_python(program):
     expected = [interpreted(program, float(x), log) for x, log in zip(X, logs)]
     firsts = [log[0] if log else None for log in logs]
     checked = checkify.checkify(build(program))
-    one = calco.jit(checked)
+    one = ricalco.jit(checked)
     for x, first, value in zip(X, firsts, expected):
         err, out = one(x)
         assert (words(err.get()), float(out)) == (first, value)
 
-    err, outs = calco.jit(calco.vmap(checked))(X)
+    err, outs = ricalco.jit(ricalco.vmap(checked))(X)
     assert outs.tolist() == expected
     lines = [f"at mapped index {i}: {first}" for i, first in enumerate(firsts) if first]
     assert list(map(words, (err.get() or "").splitlines())) == lines
 
-    err, outs = calco.jit(checkify.checkify(calco.vmap(build(program))))(X)
+    err, outs = ricalco.jit(checkify.checkify(ricalco.vmap(build(program))))(X)
     assert outs.tolist() == expected
     if err.get() is None:
         assert not any(firsts)
@@ -140,7 +140,7 @@ def test_checks_change_no_derivative(program):
 
     def slope(function):
         try:
-            return [float(x) for x in calco.jvp(function, (jnp.float32(1.5),), (jnp.float32(1.0),))]
+            return [float(x) for x in ricalco.jvp(function, (jnp.float32(1.5),), (jnp.float32(1.0),))]
         except ValueError:  # a check outside of `checkify` raises, or is refused where it is compiled
             return None
     plain, with_checks = slope(f), slope(lambda x: checked(x)[1])

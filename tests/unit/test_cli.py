@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import calco
-from calco import cli
-from calco.cli import specs, targets, terminal
-from calco.report import runs
-from calco.report.styled import Span, Styled
+import ricalco
+from ricalco import cli
+from ricalco.cli import specs, targets, terminal
+from ricalco.report import runs
+from ricalco.report.styled import Span, Styled
 
 SOURCE = Path(__file__).parents[2] / "src"
 
 MODEL = '''\
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 import numpy as np
 
 W = np.ones((3, 2), np.float32)
@@ -31,7 +31,7 @@ def power(x, n, unused=0.0):
     return jnp.sum(x @ W) ** n
 
 
-@calco.jit
+@ricalco.jit
 def scale(params, x):
     return params["w"] * x
 
@@ -53,26 +53,26 @@ CONSTANT = 3
 SCRIPT = '''\
 import sys
 import numpy as np
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 
 W = np.ones((300, 3), np.float32)
 
 
-@calco.jit
+@ricalco.jit
 def step(x):
     print("tracing step")
     return jnp.tanh(x @ W)
 
 
-@calco.jit
+@ricalco.jit
 def never(x):
     return x
 
 
 def in_a_function():
     factor = [2.0]
-    brief = calco.jit(lambda x, n: x * n * factor[0], static_argnames="n", on_stale="retrace")
+    brief = ricalco.jit(lambda x, n: x * n * factor[0], static_argnames="n", on_stale="retrace")
     brief(1.0, n=1), brief(1.0, n=2)
     factor[0] = 3.0
     return brief(1.0, n=2)
@@ -82,7 +82,7 @@ if __name__ == "__main__":
     assert in_a_function() == 6.0
     for size in (4, 4, 8):
         step(np.ones((size, 300), np.float32))
-    double = calco.jit(lambda v: v * 2)
+    double = ricalco.jit(lambda v: v * 2)
     for i in range(4):
         double(np.ones(8, np.float32))
     print("arguments", sys.argv[1:], __file__ == sys.argv[0], sys.modules["__main__"].step is step)
@@ -117,11 +117,11 @@ def here(folder, monkeypatch) -> Path:
 
 def process(folder: Path, *words: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return subprocess.run([sys.executable, "-m", "calco", *words], capture_output=True, text=True, cwd=folder,
+    return subprocess.run([sys.executable, "-m", "ricalco", *words], capture_output=True, text=True, cwd=folder,
                           env=environment, timeout=300)
 
 
-# --- calco explain ------------------------------------------------------------------------------
+# --- ricalco explain ------------------------------------------------------------------------------
 
 def test_explain_prints_the_account(folder):
     done = process(folder, "explain", "model.py:power", "--arg", "x=f32[4,3]", "--arg", "n=3", "--static", "n")
@@ -202,39 +202,39 @@ def test_double_precision_has_to_be_asked_for(here, capsys):
 def test_what_is_wrong_on_the_command_line_is_named(here, capsys, words, message):
     assert cli.main(["explain", *words]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("calco explain: ") and message in err and "Traceback" not in err
+    assert err.startswith("ricalco explain: ") and message in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("name, message", [("bad.py", "SyntaxError"), ("raises.py", "No module named 'nothing_of")])
 def test_a_module_that_cannot_be_imported_shows_its_own_error(here, capsys, name, message):
     assert cli.main(["explain", f"{name}:f"]) == 1
     err = capsys.readouterr().err
-    assert message in err and name in err and "calco/cli" not in err
+    assert message in err and name in err and "ricalco/cli" not in err
 
 
 def test_words_that_no_command_has(capsys):
     for words in ([], ["fly"], ["explain"], ["run"], ["--color", "green", "version"]):
         with pytest.raises(SystemExit) as ended:
             cli.main(words)
-        assert ended.value.code == 2 and "usage: calco" in capsys.readouterr().err
+        assert ended.value.code == 2 and "usage: ricalco" in capsys.readouterr().err
 
 
 def test_version(capsys):
     assert cli.main(["version"]) == 0
-    assert capsys.readouterr().out.startswith(f"calco {calco.__version__}, jaxlib ")
+    assert capsys.readouterr().out.startswith(f"ricalco {ricalco.__version__}, jaxlib ")
 
 
 # --- specs and targets --------------------------------------------------------------------------
 
 @pytest.mark.parametrize("text, name, value", [
-    ("x=f32[2,3]", "x", calco.ShapeDtypeStruct((2, 3), "float32")),
-    ("bf16[]", None, calco.ShapeDtypeStruct((), "bfloat16")),
-    ("float32[4]", None, calco.ShapeDtypeStruct((4,), "float32")),
-    ("mask = bool[ 2 ]", "mask", calco.ShapeDtypeStruct((2,), "bool")),
+    ("x=f32[2,3]", "x", ricalco.ShapeDtypeStruct((2, 3), "float32")),
+    ("bf16[]", None, ricalco.ShapeDtypeStruct((), "bfloat16")),
+    ("float32[4]", None, ricalco.ShapeDtypeStruct((4,), "float32")),
+    ("mask = bool[ 2 ]", "mask", ricalco.ShapeDtypeStruct((2,), "bool")),
     ("n=-3", "n", -3),
     ("name='a=b'", "name", "a=b"),
-    ("(1, i32[3], [None])", None, (1, calco.ShapeDtypeStruct((3,), "int32"), [None])),
-    ("p={'a': {'b': c64[1]}, 2: True}", "p", {"a": {"b": calco.ShapeDtypeStruct((1,), "complex64")}, 2: True}),
+    ("(1, i32[3], [None])", None, (1, ricalco.ShapeDtypeStruct((3,), "int32"), [None])),
+    ("p={'a': {'b': c64[1]}, 2: True}", "p", {"a": {"b": ricalco.ShapeDtypeStruct((1,), "complex64")}, 2: True}),
 ])
 def test_specs(text, name, value):
     assert specs.parse_spec(text) == (name, value)
@@ -256,7 +256,7 @@ def test_a_builtin_has_no_signature_to_bind():
     assert targets.bind(min, "min", [1], {"key": None}) == ((1,), {"key": None})
 
 
-# --- calco run ----------------------------------------------------------------------------------
+# --- ricalco run ----------------------------------------------------------------------------------
 
 def test_run_is_the_script_then_the_account(folder):
     done = process(folder, "run", "--json", "run.json", "script.py", "--json", "x")
@@ -267,7 +267,7 @@ def test_run_is_the_script_then_the_account(folder):
     assert "x: f32[4,300] -> f32[8,300]  shape" in err and "never called: never (script.py:15)" in err
     assert "global W  float32[300,3]  3.5 KiB  script.py:12" in err
     told = json.loads((folder / "run.json").read_text())
-    assert (told["calco_run"], told["exit_status"], told["arguments"]) == (1, 7, ["--json", "x"])
+    assert (told["ricalco_run"], told["exit_status"], told["arguments"]) == (1, 7, ["--json", "x"])
     counts = {f["place"].rpartition(":")[2]: (f["function"], f["traces"], f["calls"]) for f in told["functions"]}
     assert counts == {"9": ("step", 2, 3), "32": ("<lambda>", 1, 4), "22": ("<lambda>", 3, 3)}
     gone = next(f for f in told["functions"] if f["traces"] == 3)  # nothing holds the function at the end
@@ -299,8 +299,8 @@ def test_run_writes_pages_and_keeps_quiet(here, capsys):
 
 def test_run_leaves_the_process_as_it_was(here, capsys):
     cli.main(["run", "--quiet", "script.py"])
-    assert calco.jit.__module__ and not calco.jit.__globals__["watchers"]
-    assert calco.jit(lambda v: v + 1)(1.0) == 2.0
+    assert ricalco.jit.__module__ and not ricalco.jit.__globals__["watchers"]
+    assert ricalco.jit(lambda v: v + 1)(1.0) == 2.0
 
 
 @pytest.mark.parametrize("words, message", [
@@ -315,7 +315,7 @@ def test_what_cannot_be_run_is_said_before(here, capsys, words, message):
 
 
 def test_a_narrow_terminal_gets_fewer_columns(here):
-    account = calco.explain(lambda x: x * 2)(1.0)
+    account = ricalco.explain(lambda x: x * 2)(1.0)
     function = runs.FunctionRun("f", "model.py:3", (account,))
     wide, narrow = (runs.run_text("t", 1.0, [function], [], width).lines[3] for width in (100, 80))
     assert [span.text.strip() for span in wide if span.text.strip()] == [

@@ -8,12 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, lax, make_jaxpr, vmap
-from calco.control.masking import masked_program, needs_mask
-from calco.experimental import io_callback
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, lax, make_jaxpr, vmap
+from ricalco.control.masking import masked_program, needs_mask
+from ricalco.experimental import io_callback
+from ricalco.ir import check_jaxpr
 
 XS = np.array([1.0, -1.0, 0.0, 3.0], np.float32)
 
@@ -21,9 +21,9 @@ XS = np.array([1.0, -1.0, 0.0, 3.0], np.float32)
 
 ENDLESS = """
 import numpy as np
-import calco, calco.numpy as jnp
-from calco import grad, jit, jvp, lax, vmap
-from calco.control.custom_jvp import custom_jvp
+import ricalco, ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, vmap
+from ricalco.control.custom_jvp import custom_jvp
 
 XS = np.array([1.0, -1.0, 0.0, 3.0], np.float32)
 DOUBLED = [16, -1, 0, 12]
@@ -47,7 +47,7 @@ for name, body in {
     "in a scan": lambda v: lax.scan(lambda c, _: (doubled(c), None), v, length=2)[0],
     "in a conditional": lambda v: lax.cond(v < 100, doubled, lambda u: u, v),
     "in a mapped conditional": lambda v: lax.cond(v < 100, lambda u: lax.cond(u > 0, doubled, doubled, u), doubled, v),
-    "under a custom rule": custom, "in a loop": nested, "under checkpoint": calco.checkpoint(doubled),
+    "under a custom rule": custom, "in a loop": nested, "under checkpoint": ricalco.checkpoint(doubled),
     "a loop of a traced length": lambda v: v * lax.fori_loop(0, jnp.where(v > 0, 1, 2**31 - 2), lambda i, c: c, 1) * (
         doubled(v) / v),
 }.items():
@@ -79,19 +79,19 @@ def test_the_masked_program_does_nothing_where_it_is_not_taken():
 
     def f(x, n):
         y = lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
-        calco.debug.callback(log.append, y)
+        ricalco.debug.callback(log.append, y)
         return jnp.sin(y)
 
     closed = make_jaxpr(f)(1.0, 3)
     masked = masked_program(closed)
     check_jaxpr(masked.jaxpr)
     assert masked is masked_program(closed) and masked.in_avals[0].short == "bool[]"
-    run = jit(lambda *args: calco.jaxprs.evaluate(masked, *args))
+    run = jit(lambda *args: ricalco.jaxprs.evaluate(masked, *args))
     assert run(True, 1.0, 3)[0] == pytest.approx(np.sin(8))
-    calco.effects_barrier()
+    ricalco.effects_barrier()
     assert [v.item() for v in log] == [8]
     assert run(False, 1.0, 3)[0] == pytest.approx(np.sin(1))  # the loop does not turn
-    calco.effects_barrier()
+    ricalco.effects_barrier()
     assert len(log) == 1
 
 
@@ -107,12 +107,12 @@ def test_a_program_with_nothing_to_mask_is_kept_as_it_is():
 def test_a_print_in_a_mapped_branch_is_of_the_elements_that_take_it(capfd):
     """JAX prints for every element."""
     def f(x):
-        lax.cond(x > 0, lambda x: calco.debug.print("positive {}", x), lambda x: None, x)
+        lax.cond(x > 0, lambda x: ricalco.debug.print("positive {}", x), lambda x: None, x)
         return x
 
     for go in (vmap(f), jit(vmap(f)), vmap(jit(f))):
         go(XS)
-        calco.effects_barrier()
+        ricalco.effects_barrier()
         assert Counter(capfd.readouterr().out.splitlines()) == Counter(["positive 1.0", "positive 3.0"])
 
 
@@ -120,7 +120,7 @@ def counted(run) -> Counter:
     """What `run` writes to its log."""
     log: list = []
     run(lambda *values: log.append(tuple(np.asarray(v).item() for v in values)))
-    calco.effects_barrier()
+    ricalco.effects_barrier()
     return Counter(log)
 
 
@@ -142,7 +142,7 @@ def test_callbacks_are_called_for_the_elements_that_take_their_branch(name, kind
             if kind == "io":
                 io_callback(log, None, x)
             else:
-                calco.debug.callback(log, x)
+                ricalco.debug.callback(log, x)
 
         def f(x):
             lax.cond(x > 0, lambda: NESTED[name](tell, x), lambda: None)
@@ -157,11 +157,11 @@ def test_callbacks_of_each_branch_under_derivatives_and_two_maps():
     def run(log):
         def f(x):
             def first():
-                calco.debug.callback(log, 1, x)
+                ricalco.debug.callback(log, 1, x)
                 return x * x
 
             def second():
-                calco.debug.callback(log, 2, x)
+                ricalco.debug.callback(log, 2, x)
                 return x
             return lax.cond(x > 0, first, second)
 
@@ -180,7 +180,7 @@ def test_a_pure_callback_is_not_called_with_what_its_branch_refuses():
         return np.sqrt(x)
 
     def f(x):
-        return lax.cond(x >= 0, lambda: calco.pure_callback(root, x, x, vmap_method="sequential"), lambda: x)
+        return lax.cond(x >= 0, lambda: ricalco.pure_callback(root, x, x, vmap_method="sequential"), lambda: x)
 
     assert jit(vmap(f))(np.array([4.0, -4.0, 9.0], np.float32)).tolist() == [2, -4, 3]
 

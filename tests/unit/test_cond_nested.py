@@ -4,12 +4,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.custom_batching
-import calco.numpy as jnp
-from calco import grad, hessian, jit, jvp, lax, make_jaxpr, value_and_grad, vmap
-from calco.control.custom_jvp import custom_jvp
-from calco.control.custom_vjp import custom_vjp
+import ricalco
+import ricalco.custom_batching
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jit, jvp, lax, make_jaxpr, value_and_grad, vmap
+from ricalco.control.custom_jvp import custom_jvp
+from ricalco.control.custom_vjp import custom_vjp
 
 XS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 W = np.float32(0.75)
@@ -52,7 +52,7 @@ def of_loops(cond, scan):
 
 def of_checkpoints(cond, scan):
     def f(x, w):
-        g = calco.checkpoint(lambda x: jnp.log(x) * jnp.sin(w * x))
+        g = ricalco.checkpoint(lambda x: jnp.log(x) * jnp.sin(w * x))
         return cond(x > 0, g, lambda x: jnp.exp(x) * w, x)
     return f
 
@@ -82,7 +82,7 @@ def ours(program):
 
 
 def close(a, b, tolerance=2e-5):
-    for x, y in zip(calco.tree.leaves(a), calco.tree.leaves(b), strict=True):
+    for x, y in zip(ricalco.tree.leaves(a), ricalco.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
@@ -168,7 +168,7 @@ def test_a_map_of_a_while_loop_with_a_conditional_in_it():
 def test_references_written_in_branches():
     """A reference that a mapped branch writes to is written by the elements that take the branch."""
     def f(p, x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
 
         def write():
             ref[...] = ref[...] * 10
@@ -188,7 +188,7 @@ def test_a_batching_rule_of_ones_own_in_a_branch():
     tables = [np.arange(4, dtype=np.float32), np.array([True, False, True, False]), np.array([7], np.int8),
               np.zeros((0, 2), np.float32), np.full((1, 2), 1.5, "float16")]
 
-    @calco.custom_batching.custom_vmap
+    @ricalco.custom_batching.custom_vmap
     def doubled(x):
         return x * 2
 
@@ -208,4 +208,4 @@ def test_the_text_of_a_nested_program_is_read_back():
         v < -1, jnp.sin, jnp.cos, v), x))
     text = str(make_jaxpr(grad(lambda xs: f(xs).sum()))(XS))
     assert text.count("select_branches[") == 2
-    assert str(calco.jaxprs.parse(text)) == text
+    assert str(ricalco.jaxprs.parse(text)) == text

@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jaxprs, jit, lax, make_jaxpr, vmap
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jaxprs, jit, lax, make_jaxpr, vmap
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
@@ -57,7 +57,7 @@ def test_derivatives_trees_and_maps():
         assert float(go(1.0, 3.0)) == pytest.approx(3 * np.cos(1))
     np.testing.assert_allclose(vmap(grad(f), (0, None))(X, 2.0), 2 * np.cos(X), rtol=1e-6)
     np.testing.assert_allclose(grad(lambda w: vmap(f, (0, None))(X, w).sum())(2.0), np.sin(X).sum(), rtol=1e-6)
-    np.testing.assert_allclose(calco.hessian(f)(1.0, 2.0), -2 * np.sin(1), rtol=1e-6)
+    np.testing.assert_allclose(ricalco.hessian(f)(1.0, 2.0), -2 * np.sin(1), rtol=1e-6)
 
 
 def test_what_is_refused():

@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, vmap
+import ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, vmap
 
 XS = np.array([0.6, -0.8, 1.7], np.float32)
 W = np.float32(0.7)
@@ -32,27 +32,27 @@ def programs(depth: int):
         st.tuples(st.just("jit"), inner))
 
 
-def with_calco(program, x, w):
+def with_ricalco(program, x, w):
     """The program in functions of `lax`."""
     kind, *parts = program
     if kind == "operation":
         return OPERATIONS[parts[0]](jnp, x, w)
     if kind == "then":
-        return with_calco(parts[1], with_calco(parts[0], x, w), w)
+        return with_ricalco(parts[1], with_ricalco(parts[0], x, w), w)
     if kind == "cond":
-        return lax.cond(x > parts[0], *[lambda x, p=p: with_calco(p, x, w) for p in parts[1:]], x)
+        return lax.cond(x > parts[0], *[lambda x, p=p: with_ricalco(p, x, w) for p in parts[1:]], x)
     if kind == "guard":  # what is undefined where the predicate is false
-        return lax.cond(x > 0, lambda x: with_calco(parts[0], jnp.sqrt(x), w), lambda x: x * w, x)
+        return lax.cond(x > 0, lambda x: with_ricalco(parts[0], jnp.sqrt(x), w), lambda x: x * w, x)
     if kind == "switch":
         index = (x > 0).astype(int) + (x > 1).astype(int)
-        return lax.switch(index, [lambda x, p=p: with_calco(p, x, w) for p in parts], x)
+        return lax.switch(index, [lambda x, p=p: with_ricalco(p, x, w) for p in parts], x)
     if kind == "scan":
-        return lax.scan(lambda c, _: (with_calco(parts[1], c, w), None), x, length=parts[0])[0]
+        return lax.scan(lambda c, _: (with_ricalco(parts[1], c, w), None), x, length=parts[0])[0]
     if kind == "while":  # without end where x is 0 or less
         def turned(v):
             return lax.while_loop(lambda c: (c[0] < parts[0]) | (v <= 0), lambda c: (c[0] + 1, c[1] * 1.5), (0, 1.0))[1]
         return lax.cond(x > 0, lambda v: v * turned(lax.stop_gradient(v)), lambda v: v, x)
-    return jit(lambda x: with_calco(parts[0], x, w))(x)
+    return jit(lambda x: with_ricalco(parts[0], x, w))(x)
 
 
 def with_python(program, x, w):
@@ -131,7 +131,7 @@ def test_random_control_flow(program):
     values, slopes = np.array([r.value for r in rows]), np.array([r.slopes for r in rows])
 
     def f(x, w):
-        return with_calco(program, x, w)
+        return with_ricalco(program, x, w)
 
     def total(xs, w):
         return vmap(f, (0, None))(xs, w).sum()

@@ -4,19 +4,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, hessian, jit, jvp, lax, linearize, make_jaxpr, value_and_grad, vjp, vmap
-from calco.avals import dtypes
-from calco.ir import check_jaxpr, subjaxprs
-from calco.jit.eager import eager
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jit, jvp, lax, linearize, make_jaxpr, value_and_grad, vjp, vmap
+from ricalco.avals import dtypes
+from ricalco.ir import check_jaxpr, subjaxprs
+from ricalco.jit.eager import eager
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 A = np.arange(6, dtype=np.float32).reshape(2, 3) / 3 - 0.7
 
 
 def close(ours, expected, tolerance=1e-5):
-    ours, expected = calco.tree.leaves(ours), calco.tree.leaves(expected)
+    ours, expected = ricalco.tree.leaves(ours), ricalco.tree.leaves(expected)
     assert len(ours) == len(expected)
     for a, b in zip(ours, expected):
         assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
@@ -180,7 +180,7 @@ def test_the_derivative_of_a_conditional_is_a_conditional():
 # --- the record ---------------------------------------------------------------------------------
 
 def selected(f) -> list[tuple]:
-    return [(s.primitive, s.branches, s.size) for record in calco.last_traces(f) for s in record.selected]
+    return [(s.primitive, s.branches, s.size) for record in ricalco.last_traces(f) for s in record.selected]
 
 
 def test_only_a_batched_predicate_makes_a_select_and_the_record_says_so():
@@ -190,7 +190,7 @@ def test_only_a_batched_predicate_makes_a_select_and_the_record_says_so():
     g = jit(vmap(lambda p, x: lax.cond(p > 0, jnp.sin, jnp.cos, x)))
     g(X, X)
     assert selected(g) == [("cond", 2, 3)]
-    (note,) = calco.last_traces(g)[0].selected
+    (note,) = ricalco.last_traces(g)[0].selected
     assert note.place.file.endswith("test_cond_rules.py") and "lax.cond(p > 0" in note.place.text
 
 
@@ -253,7 +253,7 @@ def test_without_compiling_the_branch_taken_runs_in_python():
         seen.append(float(x))
         return x
 
-    with calco.disable_jit():
+    with ricalco.disable_jit():
         assert lax.cond(True, shown, lambda x: x / 0, 1.0) == 1
         assert lax.cond(jnp.asarray(0), lambda x: x / 0, shown, 2.0) == 2
         assert lax.switch(7 * jnp.ones((), int), [lambda x: x / 0, shown], 3.0) == 3

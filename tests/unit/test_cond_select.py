@@ -4,14 +4,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, hessian, jacfwd, jacrev, jaxprs, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
-from calco.avals import dtypes
-from calco.control.select_branches import select_branches_p
-from calco.core import state
-from calco.ir import check_jaxpr, subjaxprs
-from calco.ir.evaluate import evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jacfwd, jacrev, jaxprs, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
+from ricalco.avals import dtypes
+from ricalco.control.select_branches import select_branches_p
+from ricalco.core import state
+from ricalco.ir import check_jaxpr, subjaxprs
+from ricalco.ir.evaluate import evaluate_reference
 
 XS = np.array([0.0, 1.0, 4.0, -2.0], np.float32)
 ROWS = np.array([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.5, -0.5], [-3.0, 0.25, 1.0]], np.float32)
@@ -20,7 +20,7 @@ W = np.array([[0.5, -1.0, 0.25], [1.0, 0.0, 2.0], [-0.5, 0.75, 1.5]], np.float32
 
 
 def close(ours, expected, tolerance=1e-5):
-    ours, expected = calco.tree.leaves(ours), calco.tree.leaves(expected)
+    ours, expected = ricalco.tree.leaves(ours), ricalco.tree.leaves(expected)
     assert len(ours) == len(expected)
     for a, b in zip(ours, expected):
         assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
@@ -163,7 +163,7 @@ def test_no_nan_reaches_an_operand_common_to_all_elements():
     none = grad(f, (0, 1, 2))(np.float32(0), np.float32(3), -np.abs(XS))
     close(none, (np.float32(0), np.float32(-7), np.array([3, 3, 3, 3], np.float32)))
     second = hessian(f, (0, 1, 2))(np.float32(2), np.float32(3), XS)
-    assert all(np.isfinite(x).all() for x in calco.tree.leaves(second))
+    assert all(np.isfinite(x).all() for x in ricalco.tree.leaves(second))
     close(second[0][0], np.float32(-0.5))
 
 
@@ -217,7 +217,7 @@ def test_wide_types_and_complex_numbers():
     close(vmap(f)(z), np.array([0.25j, 3 + 4j], np.complex64))
     slopes = grad(lambda z: jnp.sum(vmap(f)(z)), holomorphic=True)(z)
     close(slopes, np.array([0.5, 4 + 2j], np.complex64))
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         wide = grad(lambda x: jnp.sum(vmap(f)(x)))(np.array([0.5, 3.0]))
         assert wide.dtype == np.float64 and wide.tolist() == [0.5, 6.0]
 

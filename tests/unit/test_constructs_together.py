@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import debug, grad, jit, jvp, lax, vmap
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import debug, grad, jit, jvp, lax, vmap
 
 X = np.array([0.4, -0.7, 1.2], np.float32)
 T = np.array([0.5, 1.0, -0.3], np.float32)
@@ -16,7 +16,7 @@ def plain(x):
     return jnp.sin(x) * x
 
 
-@calco.custom_jvp
+@ricalco.custom_jvp
 def with_jvp(x):
     return jnp.sin(x) * x
 
@@ -25,7 +25,7 @@ with_jvp.defjvp(lambda primals, tangents: (
     with_jvp(primals[0]), (jnp.cos(primals[0]) * primals[0] + jnp.sin(primals[0])) * tangents[0]))
 
 
-@calco.custom_vjp
+@ricalco.custom_vjp
 def with_vjp(x):
     return jnp.sin(x) * x
 
@@ -34,10 +34,10 @@ with_vjp.defvjp(lambda x: (with_vjp(x), x), lambda x, ct: ((jnp.cos(x) * x + jnp
 
 
 def with_reference(x):
-    ref = calco.new_ref(jnp.zeros_like(x))
+    ref = ricalco.new_ref(jnp.zeros_like(x))
     ref[...] += jnp.sin(x)
     ref[...] = ref[...] * x
-    return calco.freeze(ref)
+    return ricalco.freeze(ref)
 
 
 def with_print(x):
@@ -46,20 +46,20 @@ def with_print(x):
 
 
 def with_reference_in_a_loop(x):
-    ref = calco.new_ref(jnp.zeros_like(x))
+    ref = ricalco.new_ref(jnp.zeros_like(x))
 
     def body(i, c):
         ref[...] += jnp.sin(c) * 0.5
         return c
 
     lax.fori_loop(0, 2, body, x)
-    return calco.freeze(ref) * x
+    return ricalco.freeze(ref) * x
 
 
-@calco.custom_jvp
+@ricalco.custom_jvp
 def on_the_host(x):
-    return calco.pure_callback(lambda v: np.sin(np.asarray(v)) * np.asarray(v),
-                               calco.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+    return ricalco.pure_callback(lambda v: np.sin(np.asarray(v)) * np.asarray(v),
+                               ricalco.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
 
 
 on_the_host.defjvp(lambda primals, tangents: (
@@ -75,8 +75,8 @@ def solved(x):
 INNER = {
     "custom_jvp": with_jvp,
     "custom_vjp": with_vjp,
-    "checkpoint": calco.checkpoint(plain),
-    "checkpoint of custom_vjp": calco.checkpoint(lambda x: with_vjp(x)),
+    "checkpoint": ricalco.checkpoint(plain),
+    "checkpoint of custom_vjp": ricalco.checkpoint(lambda x: with_vjp(x)),
     "jit": jit(plain),
     "scan": lambda x: lax.scan(lambda c, _: (c, jnp.sin(c) * 0.5), x, None, length=2)[1].sum(0) * x,
     "while": lambda x: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + jnp.sin(x) * 0.5),
@@ -91,13 +91,13 @@ INNER = {
     "stop_gradient": lambda x: plain(x) + 3.0 * lax.stop_gradient(x) - 3.0 * lax.stop_gradient(x),
     "vmap": vmap(plain),
     "grad": lambda x: grad(lambda v: (jnp.sin(x) * v * v).sum() / 2)(x),
-    "custom_gradient": calco.custom_gradient(
+    "custom_gradient": ricalco.custom_gradient(
         lambda x: (plain(x), lambda ct: (jnp.cos(x) * x + jnp.sin(x)) * ct)),
 }
 OUTER = {
     "nothing": lambda f: f,
     "jit": jit,
-    "checkpoint": lambda f: calco.checkpoint(f),
+    "checkpoint": lambda f: ricalco.checkpoint(f),
     "scan": lambda f: lambda x: lax.scan(lambda c, r: (f(c) * 0.5 + r, f(c)), x, jnp.ones((3, 3)))[1][2],
     "fori": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c) * 0.5 + i, x),
     "while": lambda f: lambda x: lax.while_loop(
@@ -107,7 +107,7 @@ OUTER = {
     "custom_jvp": None,
     "Python loop": lambda f: jit(lambda x: _repeat(f, x), reroll="loop"),
     "Python loop, outlined": lambda f: jit(lambda x: _repeat(f, x), reroll="outline"),
-    "scan of checkpoint": lambda f: lambda x: lax.scan(calco.checkpoint(lambda c, r: (f(c) * 0.5 + r, f(c))), x,
+    "scan of checkpoint": lambda f: lambda x: lax.scan(ricalco.checkpoint(lambda c, r: (f(c) * 0.5 + r, f(c))), x,
                                                        jnp.ones((3, 3)))[1][2],
     "map": lambda f: lambda x: lax.map(lambda row: f(row)[1:], jnp.stack([x, x * 0.5])).sum(0),
 }
@@ -120,13 +120,13 @@ def _repeat(f, x):
 
 
 def _through_custom_vjp(f):
-    wrapped = calco.custom_vjp(f)
-    wrapped.defvjp(lambda x: calco.vjp(f, x), lambda pull, ct: pull(ct))
+    wrapped = ricalco.custom_vjp(f)
+    wrapped.defvjp(lambda x: ricalco.vjp(f, x), lambda pull, ct: pull(ct))
     return wrapped
 
 
 def _through_custom_jvp(f):
-    wrapped = calco.custom_jvp(f)
+    wrapped = ricalco.custom_jvp(f)
     wrapped.defjvp(lambda primals, tangents: jvp(f, primals, tangents))
     return wrapped
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from calco.avals import options
+from ricalco.avals import options
 from tests.null.test_docs import ROOT, blocks, run
 from tests.unit import test_primitives as checks
 
@@ -14,7 +14,7 @@ def test_the_worked_example_passes_the_table_of_cases(check, monkeypatch):
     for block in blocks((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
         if block.language == "python":
             run(block.text, scope, f"CONTRIBUTING.md line {block.line}")
-    assert "softplus" not in checks.PRIMITIVES, "the example should be an operation that calco has not got"
+    assert "softplus" not in checks.PRIMITIVES, "the example should be an operation that ricalco has not got"
     monkeypatch.setitem(checks.PRIMITIVES, "softplus", scope["softplus_p"])
     monkeypatch.setitem(checks.CASES, "softplus", scope["rows"])
     with options.override(enable_x64=True):

@@ -6,11 +6,11 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, hessian, jacfwd, jit, jvp, lax, make_jaxpr, vjp, vmap
-from calco.custom_batching import custom_vmap, sequential_vmap
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jacfwd, jit, jvp, lax, make_jaxpr, vjp, vmap
+from ricalco.custom_batching import custom_vmap, sequential_vmap
+from ricalco.ir import check_jaxpr
 
 X, Y = np.float32(0.7), np.float32(1.3)
 XS, YS = np.array([0.7, -1.0, 2.0], np.float32), np.array([1.3, 0.5, -0.2], np.float32)
@@ -168,4 +168,4 @@ def test_it_goes_through_loops_and_branches():
     np.testing.assert_allclose(vmap(f)(np.abs(XS)), 10 * np.sin(np.abs(XS)) * Y, rtol=1e-5)
     scanned = lambda x: lax.scan(lambda c, _: (waved(c, Y), None), x, None, length=1)[0]  # noqa: E731
     np.testing.assert_allclose(vmap(scanned)(XS), 10 * np.sin(XS) * Y, rtol=1e-5)
-    np.testing.assert_allclose(grad(calco.checkpoint(lambda x: waved(x, Y)))(X), COSINE * Y, rtol=1e-5)
+    np.testing.assert_allclose(grad(ricalco.checkpoint(lambda x: waved(x, Y)))(X), COSINE * Y, rtol=1e-5)

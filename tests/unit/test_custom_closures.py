@@ -8,11 +8,11 @@ import importlib
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import closure_convert, custom_gradient, custom_vjp, grad, jacrev, jit, jvp, lax, make_jaxpr, vmap
-from calco.custom_derivatives import linear_call
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import closure_convert, custom_gradient, custom_vjp, grad, jacrev, jit, jvp, lax, make_jaxpr, vmap
+from ricalco.custom_derivatives import linear_call
+from ricalco.ir import check_jaxpr
 
 X = np.float32(0.7)
 XS = np.array([0.7, -1.0, 2.0], np.float32)
@@ -37,7 +37,7 @@ def _minimised_fwd(objective, start, *values):
 
 def _minimised_bwd(objective, residuals, ct):
     start, values = residuals
-    pulled = calco.vjp(lambda *values: objective(start, *values), *values)[1](ct)
+    pulled = ricalco.vjp(lambda *values: objective(start, *values), *values)[1](ct)
     return None, *[-ct for ct in pulled]
 
 
@@ -126,9 +126,9 @@ def test_linear_call_is_transposed_as_given(form):
     assert [float(x) for x in jvp(f, (2.0, 4.0), (1.0, 1.0))] == [2.0, -0.5]
     assert vmap(grad(f, 1), (None, 0))(2.0, XS).tolist() == [200.0] * 3
     assert float(grad(lambda x: jnp.sum(vmap(f, (0, None))(jnp.array([1.0, 2.0]), x)))(1.0)) == 300.0
-    transposed = calco.linear_transpose(lambda x: f(2.0, x), 1.0)
+    transposed = ricalco.linear_transpose(lambda x: f(2.0, x), 1.0)
     assert float(transposed(1.0)[0]) == 200.0
-    assert float(calco.linear_transpose(lambda x: transposed(x)[0], 1.0)(1.0)[0]) == 0.5
+    assert float(ricalco.linear_transpose(lambda x: transposed(x)[0], 1.0)(1.0)[0]) == 0.5
 
 
 def test_linear_call_takes_trees_and_checks_the_transpose():
@@ -147,5 +147,5 @@ def test_linear_call_takes_trees_and_checks_the_transpose():
 @pytest.mark.parametrize("module", ["closure_convert", "custom_batching", "custom_calls", "custom_jvp", "custom_vjp",
                                     "custom_vjp_rules", "solves"])
 def test_examples_in_docstrings_run(module):
-    found = doctest.testmod(importlib.import_module(f"calco.control.{module}"))
+    found = doctest.testmod(importlib.import_module(f"ricalco.control.{module}"))
     assert found.attempted and not found.failed

@@ -4,12 +4,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import custom_gradient, custom_jvp, custom_vjp, jit, lax, vmap
-from calco.custom_batching import custom_vmap
-from calco.custom_derivatives import linear_call
-from calco.test_util import check_grads
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import custom_gradient, custom_jvp, custom_vjp, jit, lax, vmap
+from ricalco.custom_batching import custom_vmap
+from ricalco.custom_derivatives import linear_call
+from ricalco.test_util import check_grads
 
 XS, YS = np.array([0.7, -1.0, 1.5]), np.array([1.3, 0.5, -0.2])
 
@@ -65,19 +65,19 @@ FUNCTIONS = {"custom_jvp": (forward, ("fwd", "rev")), "custom_vjp": (backward, (
              "linear_call": (linear, ("fwd", "rev"))}
 FORMS = {"plain": lambda f: lambda x, y: f(x[0], y[0]), "jit": lambda f: jit(lambda x, y: f(x[0], y[0])), "vmap": vmap,
          "scan": lambda f: lambda x, y: lax.scan(lambda c, v: (f(c, v), None), x[0], y)[0],
-         "checkpoint": lambda f: calco.checkpoint(lambda x, y: f(x[0], y[0]))}
+         "checkpoint": lambda f: ricalco.checkpoint(lambda x, y: f(x[0], y[0]))}
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_are_those_of_finite_differences(name, form):
     function, modes = FUNCTIONS[name]
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         check_grads(FORMS[form](function), (XS, YS), order=2, modes=modes)
 
 
 def test_a_wrong_rule_is_found():
     wrong = custom_jvp(lambda x: x ** 2)
     wrong.defjvp(lambda p, t: (p[0] ** 2, t[0] * p[0]))
-    with calco.enable_x64(True), pytest.raises(AssertionError):
+    with ricalco.enable_x64(True), pytest.raises(AssertionError):
         check_grads(wrong, (1.5,), order=1)

@@ -6,13 +6,13 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import custom_jvp, grad, hessian, jacfwd, jacrev, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
-from calco.avals import dtypes
-from calco.custom_derivatives import SymbolicZero, zero_from_primal
-from calco.errors import CapturedTracerError
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import custom_jvp, grad, hessian, jacfwd, jacrev, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
+from ricalco.avals import dtypes
+from ricalco.custom_derivatives import SymbolicZero, zero_from_primal
+from ricalco.errors import CapturedTracerError
+from ricalco.ir import check_jaxpr
 from tests.unit.custom_rules import FORMS, XS, YS, X, Y, derivative, second
 
 
@@ -240,7 +240,7 @@ def test_other_dtypes(dtype):
         return x * 2
 
     f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * 5))
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         x = jnp.array(1.0, dtype)
         for form in (f, jit(f), lambda x: vmap(f)(x[None])[0]):
             tangent = jvp(form, (x,), (x,))[1]
@@ -260,7 +260,7 @@ def test_no_arguments_and_no_results():
 def test_the_transpose_is_that_of_the_function():
     doubled = custom_jvp(lambda x: x * 2)
     doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 5))
-    assert float(calco.linear_transpose(doubled, 1.0)(3.0)[0]) == 6.0
+    assert float(ricalco.linear_transpose(doubled, 1.0)(3.0)[0]) == 6.0
 
     @custom_jvp
     def outer(x):
@@ -339,7 +339,7 @@ def test_differentiating_a_value_from_outside_is_refused(transformed):
     message = str(caught.value)
     assert "custom_jvp f at test_custom_jvp.py:" in message and "`scale` (f32[])" in message
     assert "pass it as an argument" in message and "stop_gradient" in message
-    assert isinstance(caught.value, calco.errors.UnexpectedTracerError)
+    assert isinstance(caught.value, ricalco.errors.UnexpectedTracerError)
 
 
 def test_stop_gradient_outside_lets_it_pass():

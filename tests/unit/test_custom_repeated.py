@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import custom_jvp, custom_vjp
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import custom_jvp, custom_vjp
 
 FACTOR = 2.0
 
@@ -22,7 +22,7 @@ def with_rule(kind, function, **options):
         @made.defjvp
         def rule(*args):
             *fixed, primals, tangents = args
-            out, dot = calco.jvp(lambda *xs: function(*xs, *fixed), primals, tangents)
+            out, dot = ricalco.jvp(lambda *xs: function(*xs, *fixed), primals, tangents)
             return out, 10 * dot
     else:
         made = custom_vjp(function, **options)
@@ -32,14 +32,14 @@ def with_rule(kind, function, **options):
 
         def backward(*args):
             *fixed, x, ct = args
-            return (10 * calco.vjp(lambda v: function(v, *fixed), x)[1](ct)[0],)
+            return (10 * ricalco.vjp(lambda v: function(v, *fixed), x)[1](ct)[0],)
 
         made.defvjp(forward, backward)
     return made
 
 
 def programs(function, *args):
-    eqns = calco.make_jaxpr(function)(*args).eqns
+    eqns = ricalco.make_jaxpr(function)(*args).eqns
     return [e.params["call_jaxpr"] for e in eqns if e.primitive.name.startswith("custom_")]
 
 
@@ -57,13 +57,13 @@ def test_equal_calls_share_their_program_and_their_rule(kind):
 
     found = programs(chain, 1.0)
     assert len(found) == 20 and len(set(map(id, found))) == 1
-    eqns = calco.make_jaxpr(chain)(1.0).eqns
+    eqns = ricalco.make_jaxpr(chain)(1.0).eqns
     rule = "jvp" if kind == "jvp" else "fwd"
     assert len({id(e.params[rule]) for e in eqns}) == 1
     assert programs(chain, 1.0)[0] is not found[0]  # another trace is another program
 
     value, slope, want, want_slope = 1.0, 1.0, 1.0, 1.0
-    value, slope = calco.jit(calco.value_and_grad(chain))(1.0)
+    value, slope = ricalco.jit(ricalco.value_and_grad(chain))(1.0)
     for _ in range(20):
         want, want_slope = np.sin(want) * FACTOR, want_slope * 10 * np.cos(want) * FACTOR
     np.testing.assert_allclose([value, slope], [want, want_slope], rtol=1e-4)
@@ -78,9 +78,9 @@ def test_a_chain_of_equal_calls_is_seen_to_repeat(kind):
             x = f(x)
         return x
 
-    run = calco.jit(chain, reroll="loop")
+    run = ricalco.jit(chain, reroll="loop")
     np.testing.assert_allclose(run(0.5), chain(jnp.float32(0.5)), rtol=1e-5)
-    assert [r.trips for r in calco.last_traces(run)[0].rerolled if r.kind == "loop"]
+    assert [r.trips for r in ricalco.last_traces(run)[0].rerolled if r.kind == "loop"]
     assert run.lower(0.5).as_text().count("stablehlo.sine") == 1
 
 
@@ -98,9 +98,9 @@ def test_arguments_that_are_not_differentiated_tell_calls_apart(kind):
     calls = [1, True, 1.0, 0.0, -0.0, 1]
     found = programs(lambda x: [f(x, n) for n in calls], 3.0)
     assert found[0] is found[5] and len(set(map(id, found))) == 5
-    values = calco.jit(lambda x: [f(x, n) for n in calls])(3.0)
+    values = ricalco.jit(lambda x: [f(x, n) for n in calls])(3.0)
     assert [str(float(v)) for v in values] == ["4.0", "4.0", "3.0", "0.0", "-0.0", "4.0"]
-    slope = calco.jit(calco.grad(lambda x: f(x, 2.0) + f(x, 3.0)))(3.0)
+    slope = ricalco.jit(ricalco.grad(lambda x: f(x, 2.0) + f(x, 3.0)))(3.0)
     assert float(slope) == 50
 
 
@@ -119,7 +119,7 @@ def test_what_a_function_reads_from_outside_may_change_between_calls(kind, monke
         monkeypatch.setitem(globals(), "FACTOR", 7.0)
         return first, second, f(x)
 
-    assert [float(v) for v in calco.jit(both_changed)(1.0)] == [6, 10, 35]
+    assert [float(v) for v in ricalco.jit(both_changed)(1.0)] == [6, 10, 35]
 
 
 @both
@@ -133,16 +133,16 @@ def test_arrays_that_may_change_are_read_in_each_call(kind):
         table[:] = 4
         return first, f(x)
 
-    assert [float(v) for v in calco.jit(changed, on_stale="ignore")(1.0)] == [2, 8]
+    assert [float(v) for v in ricalco.jit(changed, on_stale="ignore")(1.0)] == [2, 8]
 
 
 @both
 def test_an_array_of_ours_is_captured_once_by_calls_that_are_equal(kind):
     weights = jnp.arange(3.0)
     f = with_rule(kind, lambda x: x * weights)
-    closed = calco.make_jaxpr(lambda x: f(f(f(x))))(jnp.ones(3))
+    closed = ricalco.make_jaxpr(lambda x: f(f(f(x))))(jnp.ones(3))
     assert len({id(e.params["call_jaxpr"]) for e in closed.eqns}) == 1 and len(closed.consts) == 1
-    np.testing.assert_allclose(calco.jit(lambda x: f(f(x)))(jnp.ones(3)), [0, 1, 4])
+    np.testing.assert_allclose(ricalco.jit(lambda x: f(f(x)))(jnp.ones(3)), [0, 1, 4])
 
 
 @both
@@ -158,7 +158,7 @@ def test_values_of_the_trace_tell_calls_apart(kind):
     def f_with(scale):
         return with_rule(kind, lambda x: x * scale)
 
-    assert [float(v) for v in calco.jit(lambda x, a, b: [f_with(a)(x), f_with(b)(x)])(1.0, 2.0, 3.0)] == [2, 3]
+    assert [float(v) for v in ricalco.jit(lambda x, a, b: [f_with(a)(x), f_with(b)(x)])(1.0, 2.0, 3.0)] == [2, 3]
 
 
 def test_a_rule_given_between_two_calls_is_the_rule_of_the_second():
@@ -170,7 +170,7 @@ def test_a_rule_given_between_two_calls_is_the_rule_of_the_second():
         f.defjvp(lambda p, t: (f(*p), t[0] * 100))
         return first + f(x)
 
-    assert float(calco.grad(calco.jit(twice))(1.0)) == 110
+    assert float(ricalco.grad(ricalco.jit(twice))(1.0)) == 110
 
 
 def test_a_rule_that_holds_a_value_of_the_trace_has_the_one_of_its_call():
@@ -180,13 +180,13 @@ def test_a_rule_that_holds_a_value_of_the_trace_has_the_one_of_its_call():
 
     def twice(x, a, b):
         held[:] = [a]
-        first = calco.jvp(f, (x,), (1.0,))[1]
+        first = ricalco.jvp(f, (x,), (1.0,))[1]
         held[:] = [b]
-        second = calco.jvp(f, (x,), (1.0,))[1]
+        second = ricalco.jvp(f, (x,), (1.0,))[1]
         held.clear()
         return first, second
 
-    assert [float(v) for v in calco.jit(twice)(1.0, 3.0, 4.0)] == [3, 4]
+    assert [float(v) for v in ricalco.jit(twice)(1.0, 3.0, 4.0)] == [3, 4]
 
 
 @both
@@ -194,7 +194,7 @@ def test_settings_tell_calls_apart(kind):
     f = with_rule(kind, lambda x: x * jnp.arange(2).sum())
 
     def under_both(x):
-        with calco.enable_x64():
+        with ricalco.enable_x64():
             wide = f(x)
         return wide, f(x), f(x)
 
@@ -212,4 +212,4 @@ def test_functions_of_other_packages_run_in_each_call(kind, tmp_path, monkeypatc
     monkeypatch.delitem(sys.modules, "noisy_package", raising=False)
     factor = importlib.import_module("noisy_package").factor
     f = with_rule(kind, lambda x: x * factor())
-    assert [float(v) for v in calco.jit(lambda x: [f(x), f(x), f(x)], on_stale="ignore")(1.0)] == [1, 2, 3]
+    assert [float(v) for v in ricalco.jit(lambda x: [f(x), f(x), f(x)], on_stale="ignore")(1.0)] == [1, 2, 3]

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, hessian, jacrev, jit, jvp, lax, make_jaxpr, vmap
-from calco.ir import check_jaxpr
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jacrev, jit, jvp, lax, make_jaxpr, vmap
+from ricalco.ir import check_jaxpr
 
 A = np.array([[3.0, 1.0], [0.5, 2.0]], np.float32)
 B = np.array([1.0, 2.0], np.float32)
@@ -53,7 +53,7 @@ TRANSFORMED = {
 @pytest.mark.parametrize("form", [lambda f: f, jit], ids=["plain", "jit"])
 def test_a_linear_solve_has_the_derivatives_of_the_closed_form(name, form):
     ours, expected = TRANSFORMED[name](form(solved)), TRANSFORMED[name](closed_form)
-    for x, y in zip(calco.tree.leaves(ours), calco.tree.leaves(expected), strict=True):
+    for x, y in zip(ricalco.tree.leaves(ours), ricalco.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=1e-4)
 
 

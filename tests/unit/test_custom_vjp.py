@@ -6,18 +6,18 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import custom_vjp, grad, jacfwd, jacrev, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
-from calco.avals import dtypes
-from calco.custom_derivatives import (
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import custom_vjp, grad, jacfwd, jacrev, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
+from ricalco.avals import dtypes
+from ricalco.custom_derivatives import (
     CustomVJPPrimal,
     SymbolicZero,
     custom_vjp_primal_tree_values,
     zero_from_primal,
 )
-from calco.errors import CapturedTracerError, UnexpectedTracerError
-from calco.ir import check_jaxpr
+from ricalco.errors import CapturedTracerError, UnexpectedTracerError
+from ricalco.ir import check_jaxpr
 from tests.unit.custom_rules import FORMS, XS, YS, X, Y, derivative, second
 
 
@@ -65,7 +65,7 @@ def test_every_reverse_derivative_uses_the_rules(form):
 FORWARD = {
     "jvp": lambda f: jvp(f, (X, Y), (X, Y)), "jvp of jit": lambda f: jvp(jit(f), (X, Y), (X, Y)),
     "jit of jvp": lambda f: jit(lambda x: jvp(f, (x, Y), (x, Y)))(X), "jacfwd": lambda f: jacfwd(f)(X, Y),
-    "jacfwd of grad": lambda f: jacfwd(grad(f))(X, Y), "hessian": lambda f: calco.hessian(f)(X, Y),
+    "jacfwd of grad": lambda f: jacfwd(grad(f))(X, Y), "hessian": lambda f: ricalco.hessian(f)(X, Y),
     "linearize": lambda f: linearize(f, X, Y)[1](X, Y),
     "vmap of jvp": lambda f: vmap(lambda x: jvp(f, (x, Y), (x, Y)))(XS),
     "jvp of vmap": lambda f: jvp(lambda x: vmap(f, (0, None))(x, Y), (XS,), (XS,)),
@@ -153,7 +153,7 @@ def test_none_and_float0_stand_for_zeros():
     check(lambda r, ct: ({"a": ct, "b": None}, None), [1.0, 0.0])
     check(lambda r, ct: ({"a": None, "b": {"c": ct * 7}}, np.zeros((), dtypes.float0)), [0.0, 7.0])
     check(lambda r, ct: ({"a": ct, "b": {"c": ct}}, zero_from_primal(3)), [1.0, 1.0])
-    check(lambda r, ct: ({"a": ct, "b": {"c": SymbolicZero(calco.typeof(Y))}}, 3), [1.0, 0.0])
+    check(lambda r, ct: ({"a": ct, "b": {"c": SymbolicZero(ricalco.typeof(Y))}}, 3), [1.0, 0.0])
 
 
 @pytest.mark.parametrize("form", [lambda f: f, jit])
@@ -228,7 +228,7 @@ def test_arguments_that_are_not_differentiated():
 def test_other_dtypes(dtype):
     f = custom_vjp(lambda x: x * 2)
     f.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * 5,))
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         x = jnp.array(1.0, dtype)
         for form in (f, jit(f), lambda x: vmap(f)(x[None])[0]):
             (ct,) = vjp(form, x)[1](x)
@@ -256,7 +256,7 @@ def test_loops_that_have_no_reverse_derivative_get_one():
 def test_optimize_remat_changes_nothing_that_is_computed():
     f = custom_vjp(lambda x: jnp.sin(x))
     f.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct * 5,), optimize_remat=True)
-    for form in (f, jit(f), calco.checkpoint(f)):
+    for form in (f, jit(f), ricalco.checkpoint(f)):
         assert float(grad(form)(X)) == 5.0
     with pytest.raises(NotImplementedError, match="optimize_remat does not go with symbolic_zeros"):
         f.defvjp(lambda x: (x, x), lambda x, ct: (ct,), symbolic_zeros=True, optimize_remat=True)

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import cli, lax
-from calco.avals import ShapedArray
-from calco.core import effects
-from calco.engine import Executable, disk_cache, executable_for
-from calco.engine.disk_cache import DiskCache, canonical, key_of
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import cli, lax
+from ricalco.avals import ShapedArray
+from ricalco.core import effects
+from ricalco.engine import Executable, disk_cache, executable_for
+from ricalco.engine.disk_cache import DiskCache, canonical, key_of
 
 SOURCE = Path(__file__).parents[2] / "src"
 F32 = ShapedArray((), "float32")
@@ -108,8 +108,8 @@ def test_weak_types_are_the_callers(cache):
     executable_for(module(), [F32])
     found = executable_for(module(), [weak])
     assert found.from_disk and found.out_avals == [weak] and found([jnp.float32(3)])[0].weak_type
-    assert calco.jit(lambda x: x * 2)(3.0).weak_type and not calco.jit(lambda x: x * 2)(jnp.float32(3)).weak_type
-    assert calco.jit(lambda x: x * 2)(4.0).weak_type
+    assert ricalco.jit(lambda x: x * 2)(3.0).weak_type and not ricalco.jit(lambda x: x * 2)(jnp.float32(3)).weak_type
+    assert ricalco.jit(lambda x: x * 2)(4.0).weak_type
 
 
 def test_the_canonical_text():
@@ -132,22 +132,22 @@ def test_what_only_looks_like_a_name_is_kept(kept):
 
 def test_jitted_functions_that_differ_in_names_and_lines_share_an_entry(cache):
     def first(x):
-        y = calco.jit(inner_one)(x)
-        return y + calco.jit(inner_one)(y)
+        y = ricalco.jit(inner_one)(x)
+        return y + ricalco.jit(inner_one)(y)
 
     def second(a):
 
-        b = calco.jit(inner_two)(a)
+        b = ricalco.jit(inner_two)(a)
 
-        return b + calco.jit(inner_two)(b)
+        return b + ricalco.jit(inner_two)(b)
 
     x = jnp.ones(3)
-    calco.jit(first)(x)
+    ricalco.jit(first)(x)
     count = len(entries(cache))
-    again = calco.jit(second)
-    assert again(x).tolist() == calco.jit(first)(x).tolist()
+    again = ricalco.jit(second)
+    assert again(x).tolist() == ricalco.jit(first)(x).tolist()
     assert len(entries(cache)) == count and again.lower(x).compile().executable.from_disk
-    calco.jit(lambda x: calco.jit(inner_one)(x) + 4.0)(x)
+    ricalco.jit(lambda x: ricalco.jit(inner_one)(x) + 4.0)(x)
     assert len(entries(cache)) == count + 1
 
 
@@ -166,7 +166,7 @@ def at_least(value):
 def test_literals_differ_by_their_bits(cache):
     x = jnp.ones(3)
     for i, value in enumerate([2.0, 2.0000002, -0.0, 0.0, float("nan"), float("inf")]):
-        calco.jit(at_least(value))(x)
+        ricalco.jit(at_least(value))(x)
         assert len(entries(cache)) == i + 1
 
 
@@ -175,8 +175,8 @@ def test_everything_about_a_loaded_program_is_as_before(cache):
         return x + y, jnp.sum(y)
 
     def compiled():
-        calco.clear_caches()
-        return calco.jit(step, donate_argnums=0).lower(jnp.ones((64, 64)), jnp.ones((64, 64))).compile()
+        ricalco.clear_caches()
+        return ricalco.jit(step, donate_argnums=0).lower(jnp.ones((64, 64)), jnp.ones((64, 64))).compile()
 
     before, after = compiled(), compiled()
     assert not before.executable.from_disk and after.executable.from_disk
@@ -192,32 +192,32 @@ def test_everything_about_a_loaded_program_is_as_before(cache):
 def test_the_account_says_that_a_program_was_loaded(cache):
     told = []
     for _ in range(2):
-        calco.clear_caches()
-        f = calco.jit(lambda x: jnp.cos(x) * 3.0)
+        ricalco.clear_caches()
+        f = ricalco.jit(lambda x: jnp.cos(x) * 3.0)
         f(1.0)
         (account,), (record,) = f.accounts(), f.records()
         told.append((record.from_disk, "compile with XLA" in str(account), "load from disk" in str(account)))
         with pytest.MonkeyPatch.context() as patch:
             text = io.StringIO()
             patch.setattr(sys, "stdout", text)
-            calco.show_traces(f)
+            ricalco.show_traces(f)
         assert ("load from disk" in text.getvalue()) is record.from_disk
     assert told == [(False, True, False), (True, False, True)]
 
 
 def test_operations_on_arrays_are_kept_too(cache):
-    calco.clear_caches()
+    ricalco.clear_caches()
     x = jnp.arange(7.0)
     x * x
     kept = len(entries(cache))
     assert kept >= 1
-    calco.clear_caches()
+    ricalco.clear_caches()
     assert (x * x).tolist() == [0, 1, 4, 9, 16, 25, 36] and len(entries(cache)) == kept
 
 
 def test_numpy_arguments_of_a_loaded_program(cache):
     for _ in range(2):
-        f = calco.jit(lambda x, y: x * y + 1)
+        f = ricalco.jit(lambda x, y: x * y + 1)
         for _ in range(3):
             assert f(np.arange(3, dtype=np.float32), np.float32(2)).tolist() == [1, 3, 5]
 
@@ -227,7 +227,7 @@ def test_callbacks_are_those_of_this_process(cache):
         def host(x):
             seen.append(float(x))
             return np.float32(seen[-1] * 2)
-        return calco.jit(lambda x: calco.pure_callback(host, calco.ShapeDtypeStruct((), "float32"), x) + 1)
+        return ricalco.jit(lambda x: ricalco.pure_callback(host, ricalco.ShapeDtypeStruct((), "float32"), x) + 1)
 
     first, second = [], []
     assert float(make(first)(3.0)) == 7 and len(entries(cache)) == 1
@@ -239,10 +239,10 @@ def test_callbacks_are_those_of_this_process(cache):
 def test_programs_with_loops_and_ordered_effects_are_kept(cache):
     out = []
     for _ in range(2):
-        f = calco.jit(lambda x: lax.scan(
-            lambda c, y: (calco.debug.callback(out.append, c, ordered=True), (c + y, c))[1], x, jnp.arange(3.0)))
+        f = ricalco.jit(lambda x: lax.scan(
+            lambda c, y: (ricalco.debug.callback(out.append, c, ordered=True), (c + y, c))[1], x, jnp.arange(3.0)))
         assert float(f(1.0)[0]) == 4.0
-        calco.effects_barrier()
+        ricalco.effects_barrier()
     assert [float(v) for v in out] == [1, 1, 2, 1, 1, 2]
     assert effects.ORDERED_DEBUG in f.trace(1.0).jaxpr.effects
 
@@ -252,8 +252,8 @@ def test_programs_with_loops_and_ordered_effects_are_kept(cache):
 PROGRAM = """
 import json, sys
 import numpy as np
-import calco, calco.numpy as jnp
-@calco.jit
+import ricalco, ricalco.numpy as jnp
+@ricalco.jit
 def f(x):
     return jnp.sum(jnp.tanh(x @ x) * 3.0)
 x = np.ones((8, 8), np.float32)
@@ -263,7 +263,7 @@ print(json.dumps([float(compiled(x)), compiled.executable.from_disk]))
 
 
 def process(directory, *, program=PROGRAM, wait=True, **environment):
-    given = {**os.environ, "PYTHONPATH": str(SOURCE), "CALCO_CACHE_DIR": str(directory), **environment}
+    given = {**os.environ, "PYTHONPATH": str(SOURCE), "RICALCO_CACHE_DIR": str(directory), **environment}
     started = subprocess.Popen([sys.executable, "-W", "error", "-c", program], env=given, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
     return outcome(started) if wait else started
@@ -302,12 +302,12 @@ def test_it_can_be_turned_off(value, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the directory is another one there")
 def test_the_default_directory_is_that_of_the_user(tmp_path):
-    program = "import os; os.environ.pop('CALCO_CACHE_DIR')\n" + PROGRAM
+    program = "import os; os.environ.pop('RICALCO_CACHE_DIR')\n" + PROGRAM
     process("", program=program, XDG_CACHE_HOME=str(tmp_path / "x"), HOME=str(tmp_path / "h"))
-    assert {p.name for p in tmp_path.iterdir()} == {"x"} and list((tmp_path / "x" / "calco").glob("*.xla"))
-    assert (tmp_path / "x" / "calco").stat().st_mode & 0o777 == 0o700
+    assert {p.name for p in tmp_path.iterdir()} == {"x"} and list((tmp_path / "x" / "ricalco").glob("*.xla"))
+    assert (tmp_path / "x" / "ricalco").stat().st_mode & 0o777 == 0o700
     process("", program=program, XDG_CACHE_HOME="", HOME=str(tmp_path / "h"))
-    assert list((tmp_path / "h" / ".cache" / "calco").glob("*.xla"))
+    assert list((tmp_path / "h" / ".cache" / "ricalco").glob("*.xla"))
 
 
 # --- damaged and foreign entries
@@ -333,7 +333,7 @@ def test_a_damaged_entry_is_compiled_again(kind, cache):
 
 
 def test_an_entry_of_another_jaxlib_is_dropped(cache, monkeypatch):
-    from calco.engine import executable as engine_executable
+    from ricalco.engine import executable as engine_executable
     monkeypatch.setattr(engine_executable, "target", lambda: "jaxlib 0.0.1, cpu z80")
     foreign = Executable(module(), [F32]).serialize()
     monkeypatch.undo()
@@ -370,7 +370,7 @@ def test_a_full_or_read_only_disk_costs_one_warning(code, cache, monkeypatch):
         assert run(executable_for(module(), [F32])) == 6.0
         assert run(executable_for(module("0x40400000"), [F32])) == 9.0
     assert len(told) == 1
-    assert re.search(rf"cannot be kept in .*cache: {re.escape(os.strerror(code))}. .* memory only; CALCO_CACHE_DIR",
+    assert re.search(rf"cannot be kept in .*cache: {re.escape(os.strerror(code))}. .* memory only; RICALCO_CACHE_DIR",
                      str(told[0].message))
     assert not list(Path(cache.directory).iterdir()), "nothing unfinished stays"
 
@@ -476,25 +476,25 @@ def test_what_compiles_fast_is_not_written(cache, monkeypatch):
 # --- settings
 
 def test_settings(cache, tmp_path):
-    assert calco.config.compilation_cache_dir == str(tmp_path / "cache")
-    calco.config.update("jax_compilation_cache_dir", str(tmp_path / "other"))
-    calco.config.update("compilation_cache_max_size", 12345678)
-    assert calco.config.compilation_cache_dir == str(tmp_path / "other")
-    assert calco.config.jax_compilation_cache_max_size == 12345678
+    assert ricalco.config.compilation_cache_dir == str(tmp_path / "cache")
+    ricalco.config.update("jax_compilation_cache_dir", str(tmp_path / "other"))
+    ricalco.config.update("compilation_cache_max_size", 12345678)
+    assert ricalco.config.compilation_cache_dir == str(tmp_path / "other")
+    assert ricalco.config.jax_compilation_cache_max_size == 12345678
     executable_for(module(), [F32])
     assert not entries(cache) and list((tmp_path / "other").glob("*.xla"))
-    calco.config.update("compilation_cache_dir", "~/kept")
-    assert calco.config.compilation_cache_dir == os.path.expanduser("~/kept")
-    calco.config.update("compilation_cache_dir", None)
-    assert calco.config.compilation_cache_dir is None and calco.config.compilation_cache_max_size is None
-    calco.config.update("compilation_cache_max_size", 5)
+    ricalco.config.update("compilation_cache_dir", "~/kept")
+    assert ricalco.config.compilation_cache_dir == os.path.expanduser("~/kept")
+    ricalco.config.update("compilation_cache_dir", None)
+    assert ricalco.config.compilation_cache_dir is None and ricalco.config.compilation_cache_max_size is None
+    ricalco.config.update("compilation_cache_max_size", 5)
     assert not executable_for(module(), [F32]).from_disk
     with pytest.raises(TypeError, match="compilation_cache_dir=3: expected a path"):
-        calco.config.update("compilation_cache_dir", 3)
+        ricalco.config.update("compilation_cache_dir", 3)
     with pytest.raises(ValueError, match="compilation_cache_max_size=-1: expected a number of bytes"):
-        calco.config.update("compilation_cache_max_size", -1)
+        ricalco.config.update("compilation_cache_max_size", -1)
     with pytest.raises(AttributeError, match="compilation_cache_colour"):
-        calco.config.compilation_cache_colour
+        ricalco.config.compilation_cache_colour
 
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("1000", 1000), ("500M", 500 << 20), ("2G", 2 << 30),
@@ -505,14 +505,14 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "big", "2X", "-1", "G"])
 def test_sizes_that_are_none(text):
-    with pytest.raises(ValueError, match=r"CALCO_CACHE_SIZE=.*: expected a number of bytes, such as 500M or 2G"):
+    with pytest.raises(ValueError, match=r"RICALCO_CACHE_SIZE=.*: expected a number of bytes, such as 500M or 2G"):
         disk_cache._size(text)
 
 
 def test_a_size_that_is_none_is_told_by_the_first_compilation(tmp_path):
-    started = process(tmp_path, wait=False, CALCO_CACHE_SIZE="many")
+    started = process(tmp_path, wait=False, RICALCO_CACHE_SIZE="many")
     _, err = started.communicate(timeout=300)
-    assert started.returncode == 1 and "CALCO_CACHE_SIZE='many': expected a number of bytes" in err
+    assert started.returncode == 1 and "RICALCO_CACHE_SIZE='many': expected a number of bytes" in err
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch):

@@ -5,14 +5,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.avals import options, shaped
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.ops import dot
-from calco.ops.dot import Precision
-from calco.tracing import stage
-from calco.transforms.api import vjp
-from calco.transforms.mapping import vmap
+from ricalco.avals import options, shaped
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import dot
+from ricalco.ops.dot import Precision
+from ricalco.tracing import stage
+from ricalco.transforms.api import vjp
+from ricalco.transforms.mapping import vmap
 
 F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 X, Y = np.arange(6, dtype=F32).reshape(2, 3), np.arange(12, dtype=F32).reshape(3, 4)

@@ -10,10 +10,10 @@ import weakref
 import numpy as np
 import pytest
 
-from calco.avals import dtypes, shaped
-from calco.engine import Executable, XlaRuntimeError, put
-from calco.engine.client import backend, compile_options
-from calco.engine.shim import JaxlibError
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import Executable, XlaRuntimeError, put
+from ricalco.engine.client import backend, compile_options
+from ricalco.engine.shim import JaxlibError
 from tests.unit.test_engine_process import run_python
 
 F32 = shaped((), dtypes.float32)
@@ -141,8 +141,8 @@ def test_no_call_for_callbacks_asks_for_jax():
     assert run_python(f"""
         import json, sys
         import numpy as np
-        from calco.avals import dtypes, shaped
-        from calco.engine import Executable, put
+        from ricalco.avals import dtypes, shaped
+        from ricalco.engine import Executable, put
         aval = shaped((), dtypes.float32)
         run = Executable({ONE!r}, [aval], callbacks=[lambda x: (x + 1,)])
         print(json.dumps([float(run([put(np.float32(1), aval)])[0]), "jax" in sys.modules]))

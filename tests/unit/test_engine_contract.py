@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from calco.avals import dtypes, shaped
-from calco.engine import shim
-from calco.engine.client import backend, compile_options
-from calco.engine.shim import JaxlibError
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import shim
+from ricalco.engine.client import backend, compile_options
+from ricalco.engine.shim import JaxlibError
 from tests.unit.test_engine_process import SOURCE, needs_jax, run_python
 
 F4 = shaped((4,), dtypes.float32)
@@ -22,10 +22,10 @@ ADD = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 CALLS = """
 import json
 import numpy as np
-from calco.avals import dtypes, shaped
-from calco.engine import shim
-from calco.engine.client import backend, compile_options
-from calco.engine.shim import JaxlibError, xc
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import shim
+from ricalco.engine.client import backend, compile_options
+from ricalco.engine.shim import JaxlibError, xc
 from jaxlib import _jax
 found = backend()
 aval = shaped((4,), dtypes.float32)
@@ -181,7 +181,7 @@ def test_deleting_a_buffer_leaves_views_of_it_valid():
 
 def test_deleting_a_buffer_under_a_dlpack_export_aborts_so_arrays_never_do():
     # When this fails with another jaxlib, `DeviceArray.delete` can call the buffer's again.
-    code = ("import numpy as np; from calco.engine import device_put; x = device_put(np.ones(3)); "
+    code = ("import numpy as np; from ricalco.engine import device_put; x = device_put(np.ones(3)); "
             "c = x.__dlpack__(); print('made', flush=True); x.buffer.delete(); print('survived')")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
                           env={**os.environ, "PYTHONPATH": SOURCE})
@@ -223,9 +223,9 @@ WIDE = """
     import json, sys
     BEFORE
     import numpy as np
-    from calco.avals import dtypes, shaped
-    from calco.engine import put, shim
-    from calco.engine.client import backend
+    from ricalco.avals import dtypes, shaped
+    from ricalco.engine import put, shim
+    from ricalco.engine.client import backend
     AFTER
     found, right = backend(), []
     for name in ("float64", "int64", "uint64", "complex128"):
@@ -264,7 +264,7 @@ def test_jax_works_beside_the_engine():
     assert run_python("""
         import json
         import numpy as np
-        from calco.engine import device_put, from_dlpack
+        from ricalco.engine import device_put, from_dlpack
         x = device_put(np.arange(3.0))
         import jax, jax.numpy as jnp
         theirs = jax.jit(lambda a: a * 2)(jnp.arange(3.0))

@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
-import calco.engine as engine
-from calco.avals import dtypes, shaped
-from calco.core.errors import CalcoError
-from calco.engine import CompileError, DeviceArray, Executable, XlaRuntimeError, put, target
+import ricalco.engine as engine
+from ricalco.avals import dtypes, shaped
+from ricalco.core.errors import RicalcoError
+from ricalco.engine import CompileError, DeviceArray, Executable, XlaRuntimeError, put, target
 
 F4 = shaped((4,), dtypes.float32)
 ADD = """func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
@@ -52,7 +52,7 @@ def test_a_rejected_module_is_quoted_at_the_line(old, new, line, says):
     error = caught.value
     assert error.line_number == line and error.line == text.splitlines()[line - 1]
     assert error.line.strip() in str(error) and says in error.xla_message
-    assert isinstance(error, RuntimeError) and isinstance(error, CalcoError) and isinstance(error, XlaRuntimeError)
+    assert isinstance(error, RuntimeError) and isinstance(error, RicalcoError) and isinstance(error, XlaRuntimeError)
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.line, again.line_number) == (str(error), error.line, error.line_number)
 
@@ -181,7 +181,7 @@ def test_damaged_or_foreign_bytes_are_refused(add, monkeypatch):
     for damaged in (b"", b"text", data[:-1], data[:40], data[:100] + b"!" + data[101:], data + b"!"):
         with pytest.raises(ValueError, match="not an executable that serialize"):
             Executable.deserialize(damaged)
-    monkeypatch.setattr("calco.engine.executable.target", lambda: "jaxlib 99")
+    monkeypatch.setattr("ricalco.engine.executable.target", lambda: "jaxlib 99")
     with pytest.raises(ValueError, match=r"made for jaxlib 0.*this is jaxlib 99"):
         Executable.deserialize(data)
 
@@ -195,7 +195,7 @@ def test_the_target_names_what_code_depends_on():
 
 @pytest.mark.parametrize("module", ["array", "client", "placement", "transfer", "executable", "errors"])
 def test_the_examples_in_docstrings_run(module):
-    found = doctest.testmod(__import__(f"calco.engine.{module}", fromlist=["_"]))
+    found = doctest.testmod(__import__(f"ricalco.engine.{module}", fromlist=["_"]))
     assert found.failed == 0 and (found.attempted > 0 or module == "transfer")
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import calco
-from calco.avals import dtypes, shaped
-from calco.engine import DeviceArray, Executable, put, put_scalar
-from calco.engine.client import backend
+import ricalco
+from ricalco.avals import dtypes, shaped
+from ricalco.engine import DeviceArray, Executable, put, put_scalar
+from ricalco.engine.client import backend
 
-SOURCE = str(Path(calco.__path__[0]).parent)
+SOURCE = str(Path(ricalco.__path__[0]).parent)
 BLOCKER = """
 import importlib.abc, sys
 asked_for_jax = []
@@ -42,7 +42,7 @@ def run_python(code: str, *, block_jax: bool = False, **environment: str):
 def test_the_engine_imports_neither_jax_nor_heavy_modules():
     loaded = run_python("""
         import json
-        import calco.engine
+        import ricalco.engine
         heavy = ("jax", "scipy", "jaxlib.mlir", "jaxlib.lapack", "pandas", "matplotlib", "asyncio")
         print(json.dumps([[n for n in heavy if n in sys.modules], asked_for_jax]))
     """, block_jax=True)
@@ -53,8 +53,8 @@ def test_ordinary_use_never_asks_for_jax():
     asked = run_python("""
         import copy, json, pickle
         import numpy as np
-        from calco.avals import dtypes, shaped
-        from calco.engine import *
+        from ricalco.avals import dtypes, shaped
+        from ricalco.engine import *
         for name in ("float32", "float64", "bfloat16", "float8_e4m3fn", "int4", "bool"):
             aval = shaped((3,), dtypes.as_dtype(name))
             x = put(np.ones(3), aval)
@@ -84,7 +84,7 @@ def test_ordinary_use_never_asks_for_jax():
 
 
 def test_no_log_lines_reach_the_terminal():
-    code = "import numpy as np; from calco.engine import device_put; device_put(np.ones(3)).block_until_ready()"
+    code = "import numpy as np; from ricalco.engine import device_put; device_put(np.ones(3)).block_until_ready()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
                           env={**os.environ, "PYTHONPATH": SOURCE})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -93,7 +93,7 @@ def test_no_log_lines_reach_the_terminal():
 def test_threads_share_one_client_and_put_and_execute_correctly():
     seen = run_python("""
         import json, threading
-        from calco.engine.client import backend
+        from ricalco.engine.client import backend
         barrier, found = threading.Barrier(8), []
         def make():
             barrier.wait()
@@ -147,7 +147,7 @@ def test_a_forked_child_gets_an_error_instead_of_hanging():
     message = run_python("""
         import json, os, warnings
         import numpy as np
-        from calco.engine import device_put
+        from ricalco.engine import device_put
         x = device_put(np.ones(3)).block_until_ready()
         warnings.simplefilter("ignore")  # Python warns of forks with threads
         reads, writes = os.pipe()
@@ -172,7 +172,7 @@ def test_forking_before_the_first_array_is_fine():
     assert run_python("""
         import json, os
         import numpy as np
-        from calco.engine import device_put
+        from ricalco.engine import device_put
         child = os.fork()
         value = float(device_put(7.0))
         if child == 0:
@@ -185,8 +185,8 @@ def test_an_interrupt_during_a_compile_breaks_nothing():
     outcome = run_python("""
         import json, signal
         import numpy as np
-        from calco.avals import dtypes, shaped
-        from calco.engine import Executable, put
+        from ricalco.avals import dtypes, shaped
+        from ricalco.engine import Executable, put
         t = shaped((64,), dtypes.float32)
         def module(n):
             lines = [f"  %{i + 1} = stablehlo.sine %{i} : {t.mlir}" for i in range(n)]
@@ -215,8 +215,8 @@ def test_several_devices():
     facts = run_python("""
         import json
         import numpy as np
-        from calco.avals import dtypes, shaped
-        from calco.engine import *
+        from ricalco.avals import dtypes, shaped
+        from ricalco.engine import *
         a, b = devices()
         x, y = device_put(np.arange(3)), device_put(np.arange(3), b)
         narrow = device_put(put(np.arange(3), shaped((3,), dtypes.as_dtype("int4"))), b)
@@ -237,7 +237,7 @@ def test_several_devices():
 
 def test_an_unknown_backend_is_named():
     with pytest.raises(RuntimeError, match="backend='abacus' is not available; expected 'cpu'"):
-        calco.engine.devices("abacus")
+        ricalco.engine.devices("abacus")
 
 
 def test_the_device_is_told():
@@ -252,15 +252,15 @@ def test_a_process_that_ends_while_a_program_runs_ends_well(call):
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2] / "bench")!r})
-import numpy as np, calco, calco.numpy as jnp
+import numpy as np, ricalco, ricalco.numpy as jnp
 from programs import transformer, transformer_params
 
-step = calco.jit(calco.value_and_grad(transformer(jnp)), reroll="off")
+step = ricalco.jit(ricalco.value_and_grad(transformer(jnp)), reroll="off")
 weights, x = transformer_params(6), np.ones((16, 64), "float32")
 for _ in range(3):
     {call}
 """
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "CALCO_CACHE_DIR": "off"}
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "RICALCO_CACHE_DIR": "off"}
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
                               env=environment)
@@ -272,8 +272,8 @@ for _ in range(3):
 def test_a_forked_child_ends_with_the_status_that_it_says():
     """It has none of XLA's threads, and must not wait for them, nor take the client apart."""
     code = """
-import os, sys, calco, calco.numpy as jnp
-y = calco.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((64, 64)))
+import os, sys, ricalco, ricalco.numpy as jnp
+y = ricalco.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((64, 64)))
 child = os.fork()
 if child == 0:
     sys.exit(3)

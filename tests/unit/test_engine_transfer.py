@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jaxlib import _jax
 
-import calco.engine.placement as placement
-from calco.avals import dtypes, options, shaped
-from calco.core.errors import CalcoError
-from calco.engine import DeviceArray, XlaRuntimeError, device_get, device_put, put, put_scalar
-from calco.engine.client import backend
+import ricalco.engine.placement as placement
+from ricalco.avals import dtypes, options, shaped
+from ricalco.core.errors import RicalcoError
+from ricalco.engine import DeviceArray, XlaRuntimeError, device_get, device_put, put, put_scalar
+from ricalco.engine.client import backend
 
 NAMES = sorted(set(dtypes._BY_NAME))
 ALL_BITS = {"int2": [-2, -1, 0, 1], "uint2": [0, 1, 2, 3], "int4": range(-8, 8), "uint4": range(16)}
@@ -115,7 +115,7 @@ def test_an_error_of_an_asynchronous_computation_surfaces_at_use(name):
     for use in (np.asarray, repr, DeviceArray.block_until_ready, DeviceArray.tolist):
         with pytest.raises(XlaRuntimeError, match="the disk is on fire") as caught:
             use(failed)
-        assert isinstance(caught.value, RuntimeError) and isinstance(caught.value, CalcoError)
+        assert isinstance(caught.value, RuntimeError) and isinstance(caught.value, RicalcoError)
 
 
 def _error_buffer(aval):

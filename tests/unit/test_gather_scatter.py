@@ -5,15 +5,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray
-from calco.ir import check_jaxpr, parse_jaxpr, to_text
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.ops import arithmetic, gather, scatter, structure
-from calco.ops.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
-from calco.tracing import stage
-from calco.transforms.api import grad, jvp, vjp
-from calco.transforms.mapping import vmap
+from ricalco.avals import ShapedArray
+from ricalco.ir import check_jaxpr, parse_jaxpr, to_text
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import arithmetic, gather, scatter, structure
+from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from ricalco.tracing import stage
+from ricalco.transforms.api import grad, jvp, vjp
+from ricalco.transforms.mapping import vmap
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 ROWS = GatherDimensionNumbers((1,), (0,), (0,))

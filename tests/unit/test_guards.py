@@ -10,17 +10,17 @@ from enum import Enum
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.jit import checks
-from calco.jit.kinds import equal, equal_functions
-from calco.tracing.scan import scan
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.jit import checks
+from ricalco.jit.kinds import equal, equal_functions
+from ricalco.tracing.scan import scan
 
 X = np.ones(3, np.float32)
 
 
 def guards_of(function, *args, **options):
-    f = calco.jit(function, **options)
+    f = ricalco.jit(function, **options)
     f(*(args or (X,)))
     guards, = f._jit.guards.values()
     return guards
@@ -72,7 +72,7 @@ H = None
 
 def test_nothing_taken_is_nothing_guarded():
     assert paths_of(lambda x: jnp.sin(x) + x.shape[0] * np.pi) == []
-    f = calco.jit(lambda x: x + 1)
+    f = ricalco.jit(lambda x: x + 1)
     f(X)
     assert not next(iter(f._jit.guards.values()))
     assert all(run.__name__ != "guarded" for run in f._jit.fast.values())
@@ -121,7 +121,7 @@ def test_partials_methods_and_wrappers():
     assert paths_of(functools.partial(Model().scaled, 1.5)) == ["argument 0 of partial", "self.rate"]
     assert paths_of(functools.partial(wrapper, Model(), 1.5)) == [
         "argument 0.rate of partial", "argument 1 of partial", "closure Model.rate", "closure offset"]
-    inner = calco.jit(lambda x: x * offset)
+    inner = ricalco.jit(lambda x: x * offset)
     assert paths_of(lambda x: inner(x)) == ["closure offset of inner"]
     remembered = functools.cache(lambda: offset)
     assert paths_of(lambda x: x * remembered()) == ["closure offset of remembered"]
@@ -148,7 +148,7 @@ def test_containers_that_hold_each_other():
     def function(x):
         return x * loop[0] * cycle["self"]["back"]["rate"] * node.next.next.value
 
-    f = calco.jit(function)
+    f = ricalco.jit(function)
     f(X)
     node.value = 2.0
     assert told(f, X) == ["closure node.value = 1.0; it is 2.0"]
@@ -282,20 +282,20 @@ def test_no_code_of_the_user_is_run(make, policy):
     def function(x):
         return x * 2 if held is not None and holder.value is not attributes else x
 
-    f = calco.jit(function, on_stale=policy)
+    f = ricalco.jit(function, on_stale=policy)
     for x in (X, X, jnp.ones(3), jnp.ones(3), jnp.ones(3)):
         assert f(x).tolist() == [2, 2, 2]
-    assert calco.jit(function)(X).tolist() == [2, 2, 2]
+    assert ricalco.jit(function)(X).tolist() == [2, 2, 2]
 
 
 def test_a_rebound_hostile_object_is_told_without_looking_at_it():
     held: object = Hostile()
-    f = calco.jit(lambda x: x * 2 if held is not None else x)
+    f = ricalco.jit(lambda x: x * 2 if held is not None else x)
     f(X)
     held = 3.0
     assert told(f, X) == [f"closure held = {Hostile}; it is <class 'float'>"]
     held = 2.0
-    g = calco.jit(lambda x: x * 2 if held is not None else x)
+    g = ricalco.jit(lambda x: x * 2 if held is not None else x)
     g(X)
     held = Hostile()
     assert told(g, X) == ["closure held = 2.0; it is <Hostile whose repr raises Touched>"]
@@ -312,7 +312,7 @@ def test_equality_that_gives_arrays_is_not_asked():
             return np.ones(2) == 1
 
     odd, odds = Odd(), [Odd()]
-    f = calco.jit(lambda x: x * odd.rate * odds[0].rate)
+    f = ricalco.jit(lambda x: x * odd.rate * odds[0].rate)
     for _ in range(3):
         f(X)
     odd, odds[0] = Odd(), Odd()
@@ -342,7 +342,7 @@ def test_properties_are_not_called_but_by_the_function():
             raise AttributeError(name)
 
     costly = Costly()
-    f = calco.jit(lambda x: x * costly.rate)
+    f = ricalco.jit(lambda x: x * costly.rate)
     for _ in range(5):
         f(X)
     assert calls == [1]
@@ -369,7 +369,7 @@ def test_descriptors_are_not_called():
 
     holder = Holder()
     holder.__dict__["rate"] = 5.0  # hidden by the descriptor
-    f = calco.jit(lambda x: x * holder.rate)
+    f = ricalco.jit(lambda x: x * holder.rate)
     for _ in range(3):
         assert f(X)[0] == 2
     assert calls == [1]
@@ -377,7 +377,7 @@ def test_descriptors_are_not_called():
 
 def test_a_default_dict_does_not_grow():
     table = defaultdict(lambda: 5.0, a=1.0)
-    f = calco.jit(lambda x: x * table["a"])
+    f = ricalco.jit(lambda x: x * table["a"])
     f(X)
     del table["a"]
     assert told(f, X) == ["closure table['a'] = 1.0; it is gone"]
@@ -391,7 +391,7 @@ def test_slots_that_are_not_set_and_attributes_that_come():
 
     slots = Slots()
     slots.a = 1.0
-    f = calco.jit(lambda x: x * slots.a if not hasattr(slots, "b") else x * slots.b)
+    f = ricalco.jit(lambda x: x * slots.a if not hasattr(slots, "b") else x * slots.b)
     f(X)
     slots.a = 2.0
     assert told(f, X) == ["closure slots.a = 1.0; it is 2.0"]
@@ -403,7 +403,7 @@ def test_a_value_that_raises_when_it_is_shown():
             return touch()
 
     number = Loud(1.0)
-    f = calco.jit(lambda x: x * float(number))
+    f = ricalco.jit(lambda x: x * float(number))
     f(X)
     number = Loud(2.0)
     assert told(f, X) == ["closure number = <Loud whose repr raises Touched>; it is <Loud whose repr raises Touched>"]
@@ -461,7 +461,7 @@ def test_functions_are_compared_by_code_and_cells():
 ], ids=repr)
 def test_a_check_tells_what_equality_does_not(old, new):
     value = old
-    f = calco.jit(lambda x: x * 2 if value is not None else x)
+    f = ricalco.jit(lambda x: x * 2 if value is not None else x)
     f(X)
     f(X)
     value = new
@@ -472,7 +472,7 @@ def test_a_check_tells_what_equality_does_not(old, new):
 
 def test_the_check_is_made_when_it_is_first_needed():
     number = 2.0
-    f = calco.jit(lambda x: x * number)
+    f = ricalco.jit(lambda x: x * number)
     x = jnp.ones(3)
     f(x)
     guards, = f._jit.guards.values()
@@ -489,7 +489,7 @@ def test_keys_and_names_that_are_no_python():
     def function(x):
         return x * sum(table.values()) * getattr(holder, "not an identifier")
 
-    f = calco.jit(function)
+    f = ricalco.jit(function)
     f(X)
     assert told(f, X) == []
     for key in list(table):
@@ -503,7 +503,7 @@ def test_arrays_large_and_small_in_turn(monkeypatch):
     def function(x):
         return sum(a[0] for a in arrays) + x
 
-    f = calco.jit(function, on_stale="retrace")
+    f = ricalco.jit(function, on_stale="retrace")
     guards = None
     f(1.0)
     for i, array in enumerate(arrays):
@@ -519,7 +519,7 @@ def test_arrays_large_and_small_in_turn(monkeypatch):
 
 def test_one_element_of_a_large_array_is_found_within_the_promised_calls():
     array = np.zeros(20_000, np.float32)
-    f = calco.jit(lambda x: x + array[0])
+    f = ricalco.jit(lambda x: x + array[0])
     f(1.0)
     array[1] = 5.0  # not among the elements that are looked at each time
     calls = 0
@@ -541,7 +541,7 @@ def test_small_arrays_are_compared_on_every_call_up_to_a_total():
     np.broadcast_to(np.float32(0), (50, 100)), np.array(["a", "b"]), np.zeros(3, "V3"),
 ], ids=lambda a: f"{a.dtype}{a.shape}")
 def test_arrays_of_every_layout(array):
-    f = calco.jit(lambda x: x * array.size)
+    f = ricalco.jit(lambda x: x * array.size)
     f(1.0)
     for _ in range(3):
         assert told(f, 1.0) == []
@@ -557,7 +557,7 @@ def test_an_array_that_is_gone_is_no_change():
     def function(x, array):
         return x + array[:1]
 
-    f = calco.jit(lambda x: function(x, make()))
+    f = ricalco.jit(lambda x: function(x, make()))
 
     def make():
         return np.ones(2000, np.float32)
@@ -576,9 +576,9 @@ def test_a_callable_object_jitted_twice_is_guarded_and_gives_no_false_alarm():
             return x * self.factor
 
     scaled = Scaled(2.0)
-    twice = calco.jit(calco.jit(scaled), on_stale="error")
+    twice = ricalco.jit(ricalco.jit(scaled), on_stale="error")
     for x in (1.0, 2.0, 3.0):  # by a line of this function, which sets the attribute further down
         assert float(twice(x)) == 2.0 * x
     scaled.factor = 5.0
-    with pytest.raises(calco.StaleCaptureError, match="factor"):
+    with pytest.raises(ricalco.StaleCaptureError, match="factor"):
         twice(1.0)

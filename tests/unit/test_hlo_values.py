@@ -5,12 +5,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.avals import dtypes, options, shaped
-from calco.engine import Executable
-from calco.hlo import Block, Module
-from calco.ir.evaluate import evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.avals import dtypes, options, shaped
+from ricalco.engine import Executable
+from ricalco.hlo import Block, Module
+from ricalco.ir.evaluate import evaluate_reference
 
 NAMES = [d for d in dtypes.ALL if d != dtypes.float0]
 
@@ -66,9 +66,9 @@ def test_literals_of_a_program_keep_their_bits(x64):
             moved = [jnp.where(x, v, 0.0) for v in floats]
             return [*moved, jnp.where(x, complex(-0.0, 1e-45), 0), jnp.where(x, -2 ** 31, 0), jnp.where(x, True, False)]
 
-        program = calco.make_jaxpr(function)(True)
+        program = ricalco.make_jaxpr(function)(True)
         meant = evaluate_reference(program.jaxpr, program.consts, np.True_)
-        got = calco.jit(function)(True)
+        got = ricalco.jit(function)(True)
         float_type = np.float64 if x64 else np.float32
         for value, a, b in zip([*floats, complex(-0.0, 1e-45), -2 ** 31, True], meant, got, strict=True):
             assert bits(a) == bits(b), value
@@ -79,10 +79,10 @@ def test_literals_of_a_program_keep_their_bits(x64):
 def test_an_integer_that_does_not_fit_is_an_error_and_a_float_becomes_inf():
     with pytest.raises(OverflowError,
                        match="Python int 2147483648 is out of range for int32; enable x64 or use a float"):
-        calco.jit(lambda x: x + 2 ** 31)(1)
-    assert calco.jit(lambda x: jnp.where(x, 1e39, 0.0))(True) == np.inf
+        ricalco.jit(lambda x: x + 2 ** 31)(1)
+    assert ricalco.jit(lambda x: jnp.where(x, 1e39, 0.0))(True) == np.inf
     with options.override(enable_x64=True):
-        assert calco.jit(lambda x: x + 2 ** 31)(1).item() == 2 ** 31 + 1
+        assert ricalco.jit(lambda x: x + 2 ** 31)(1).item() == 2 ** 31 + 1
 
 
 def test_names_from_python_are_legal_in_mlir():
@@ -90,11 +90,11 @@ def test_names_from_python_are_legal_in_mlir():
     def größe(x):
         return x * 2
     größe.__name__ = "größe <1> \"quoted\""
-    inner = calco.jit(größe)
-    other = calco.jit(lambda x: inner(x) + 1)
+    inner = ricalco.jit(größe)
+    other = ricalco.jit(lambda x: inner(x) + 1)
 
     def main(x):
         return inner(x) + other(x)
-    text = calco.jit(main).lower(1.0).as_text(debug_info=False)
-    assert calco.jit(main)(1.0).item() == 5.0
+    text = ricalco.jit(main).lower(1.0).as_text(debug_info=False)
+    assert ricalco.jit(main)(1.0).item() == 5.0
     assert text.count("func.func public @main(") == 1

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.engine import hostcall
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.engine import hostcall
 
 
 def aligned(n: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def aligned(n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("n", [4, 1000, hostcall.LARGEST // 4, 1 << 18])
 def test_an_argument_changed_right_after_the_call_changes_nothing(n):
-    f = calco.jit(lambda a, b: a * b + a)
+    f = ricalco.jit(lambda a, b: a * b + a)
     x = aligned(n)
     for _ in range(20):
         x[:] = 1
@@ -33,7 +33,7 @@ def test_an_argument_changed_right_after_the_call_changes_nothing(n):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8, np.uint16, np.bool_, np.float16])
 def test_types(dtype):
-    f = calco.jit(lambda a, b: (a, b))
+    f = ricalco.jit(lambda a, b: (a, b))
     x = np.array([0, 1, 1], dtype)
     for _ in range(3):
         for one, two in (f(x, x), f(jnp.asarray(x), x), f(x[::-1], x)):
@@ -41,15 +41,15 @@ def test_types(dtype):
 
 
 def test_wide_types_keep_their_width_with_x64():
-    with calco.enable_x64():
-        f = calco.jit(lambda a, b: a + b)
+    with ricalco.enable_x64():
+        f = ricalco.jit(lambda a, b: a + b)
         x = np.array([1.0 + 1e-12])
         for _ in range(3):
             assert f(x, x).dtype == np.float64 and f(x, x)[0] == 2.0 + 2e-12
 
 
 def test_an_array_of_another_dtype_is_converted():
-    f = calco.jit(lambda a, b: a + b)
+    f = ricalco.jit(lambda a, b: a + b)
     x = np.ones(3, np.float32)
     f(x, x)
     assert f(x.astype(np.float64), x).tolist() == [2.0, 2.0, 2.0]
@@ -57,7 +57,7 @@ def test_an_array_of_another_dtype_is_converted():
 
 
 def test_a_deleted_array_beside_a_numpy_one_is_named():
-    f = calco.jit(lambda a, b: a + b)
+    f = ricalco.jit(lambda a, b: a + b)
     x = np.ones(3, np.float32)
     gone = jnp.ones(3)
     f(gone, x), f(gone, x)
@@ -71,11 +71,11 @@ def test_jax_is_not_imported_by_it():
             "    def find_spec(self, name, path=None, target=None):\n"
             "        assert not (name == 'jax' or name.startswith('jax.')), 'jax was imported'\n"
             "sys.meta_path.insert(0, Block())\n"
-            "import numpy as np, calco\n"
-            "f = calco.jit(lambda a, b: a + b)\nx = np.ones(3, np.float32)\n"
+            "import numpy as np, ricalco\n"
+            "f = ricalco.jit(lambda a, b: a + b)\nx = np.ones(3, np.float32)\n"
             "print([f(x, x).tolist() for _ in range(3)])\n")
-    source = str(Path(calco.__file__).parents[1])
+    source = str(Path(ricalco.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-                          env={"PYTHONPATH": source, "PATH": "", "CALCO_CACHE_DIR": "off"})
+                          env={"PYTHONPATH": source, "PATH": "", "RICALCO_CACHE_DIR": "off"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str([[2.0] * 3] * 3)

@@ -6,16 +6,16 @@ import sys
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.core import values
-from calco.jit.eager import eager
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.core import values
+from ricalco.jit.eager import eager
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def program(function, *arguments) -> str:
-    return str(calco.make_jaxpr(function)(*arguments))
+    return str(ricalco.make_jaxpr(function)(*arguments))
 
 
 def test_every_slot_of_array_is_filled_here_but_for_operators():
@@ -55,7 +55,7 @@ def test_whole_updates_take_no_index():
 
 def test_an_index_array_is_captured_as_itself():
     places = np.array([2, 0])
-    closed = calco.make_jaxpr(lambda x: x[places] + x[:, places][0, 0])(X)
+    closed = ricalco.make_jaxpr(lambda x: x[places] + x[:, places][0, 0])(X)
     assert len(closed.consts) == 1
 
 
@@ -71,7 +71,7 @@ def test_places_are_data_in_eager_reads():
 
 
 def _programs() -> int:
-    return sum(len(plans) for plans in sys.modules["calco.tracing.composite"]._all_plans)
+    return sum(len(plans) for plans in sys.modules["ricalco.tracing.composite"]._all_plans)
 
 
 def test_far_integers_beyond_32_bits_do_not_wrap():
@@ -81,26 +81,26 @@ def test_far_integers_beyond_32_bits_do_not_wrap():
 
 def test_iteration():
     assert [row.tolist() for row in jnp.asarray(X)] == X.tolist()
-    rows = calco.jit(lambda x: [row * 2 for row in x])(X)
+    rows = ricalco.jit(lambda x: [row * 2 for row in x])(X)
     assert [row.tolist() for row in rows] == (X * 2).tolist()
     with pytest.raises(TypeError, match="0-d"):
         iter(jnp.asarray(1.0))
-    first, *_ = calco.jit(lambda x: tuple(x))(X)
+    first, *_ = ricalco.jit(lambda x: tuple(x))(X)
     assert first.tolist() == X[0].tolist()
 
 
 def test_contains():
     assert 3.0 in jnp.asarray(X) and 99.0 not in jnp.asarray(X)
-    with pytest.raises(calco.errors.TracerBoolConversionError):
-        calco.make_jaxpr(lambda x: 3.0 in x)(X)
+    with pytest.raises(ricalco.errors.TracerBoolConversionError):
+        ricalco.make_jaxpr(lambda x: 3.0 in x)(X)
 
 
 def test_masks():
     mask = X > 5
     assert jnp.asarray(X)[jnp.asarray(mask)].tolist() == X[mask].tolist()
-    assert calco.jit(lambda x: x[mask])(X).tolist() == X[mask].tolist()
-    with pytest.raises(calco.errors.NonConcreteBooleanIndexError):
-        calco.jit(lambda x: x[x > 5])(X)
+    assert ricalco.jit(lambda x: x[mask])(X).tolist() == X[mask].tolist()
+    with pytest.raises(ricalco.errors.NonConcreteBooleanIndexError):
+        ricalco.jit(lambda x: x[x > 5])(X)
 
 
 def test_messages_name_what_was_given():
@@ -130,12 +130,12 @@ def test_gradients(index):
     np.add.at(expected, index, weights)
 
     def programs(x):
-        read = calco.grad(lambda x: (x[index] * weights).sum())(x)
-        overwritten = calco.grad(lambda x: (x.at[index].set(0.0) * 2).sum())(x)
-        values = calco.grad(lambda v: (x.at[index].add(v) * 3).sum())(weights)
+        read = ricalco.grad(lambda x: (x[index] * weights).sum())(x)
+        overwritten = ricalco.grad(lambda x: (x.at[index].set(0.0) * 2).sum())(x)
+        values = ricalco.grad(lambda v: (x.at[index].add(v) * 3).sum())(weights)
         return read, overwritten, values
 
-    read, overwritten, values = calco.jit(programs)(X)
+    read, overwritten, values = ricalco.jit(programs)(X)
     np.testing.assert_allclose(np.asarray(read), expected, rtol=1e-6)
     kept = np.full_like(X, 2)
     kept[index] = 0
@@ -146,7 +146,7 @@ def test_gradients(index):
 def test_vmap_over_array_and_index():
     batch = np.stack([X, X + 100])
     places = np.array([[0, 2], [1, -1]])
-    read, one, wrote = calco.jit(calco.vmap(lambda x, i: (x[i], x[i[0]], x.at[i].set(0.0))))(batch, places)
+    read, one, wrote = ricalco.jit(ricalco.vmap(lambda x, i: (x[i], x[i[0]], x.at[i].set(0.0))))(batch, places)
     for k in range(2):
         np.testing.assert_array_equal(np.asarray(read)[k], batch[k][places[k]])
         np.testing.assert_array_equal(np.asarray(one)[k], batch[k][places[k][0]])
@@ -171,7 +171,7 @@ def test_places_are_data_in_eager_updates():
 def test_eager_derivatives_of_indexing():
     """Outside `jit` too, with the derivative's tracers around concrete arrays."""
     x = jnp.asarray(X)
-    gradient = calco.grad(lambda x: (x[1] * x[0, 1] + x.at[2].set(0.0)[np.array([2, 1])].sum(0)).sum())(x)
+    gradient = ricalco.grad(lambda x: (x[1] * x[0, 1] + x.at[2].set(0.0)[np.array([2, 1])].sum(0)).sum())(x)
     expected = np.zeros_like(X)
     expected[1] = X[0, 1] + 1
     expected[0, 1] = X[1].sum()
@@ -179,7 +179,7 @@ def test_eager_derivatives_of_indexing():
 
 
 def test_64_bits():
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         x = jnp.arange(5.0)
         assert x.dtype == np.float64 and x[jnp.array([4, -1])].tolist() == [4.0, 4.0]
         assert x[np.array([2**32 + 1])].tolist() == [4.0]
@@ -192,10 +192,10 @@ def test_a_traced_mask_with_one_number_is_a_select():
     x = np.array([[0.0, 1.0], [2.0, 3.0]], np.float32)
     for operation, expected in (("set", [[0, 1], [7, 7]]), ("add", [[0, 1], [9, 10]]),
                                 ("multiply", [[0, 1], [14, 21]])):
-        f = calco.jit(lambda v, op=operation: getattr(v.at[v > 1], op)(7))
+        f = ricalco.jit(lambda v, op=operation: getattr(v.at[v > 1], op)(7))
         np.testing.assert_array_equal(f(x), np.array(expected, np.float32))
-    rows = calco.jit(lambda v: v.at[v[:, 0] > 1].set(5))(x)
+    rows = ricalco.jit(lambda v: v.at[v[:, 0] > 1].set(5))(x)
     np.testing.assert_array_equal(rows, [[0, 1], [5, 5]])
-    assert calco.grad(lambda v: calco.jit(lambda u: u.at[u > 1].set(0).sum())(v))(x).tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(calco.errors.NonConcreteBooleanIndexError):
-        calco.jit(lambda v: v.at[v > 1].set(v[0]))(x)
+    assert ricalco.grad(lambda v: ricalco.jit(lambda u: u.at[u > 1].set(0).sum())(v))(x).tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(ricalco.errors.NonConcreteBooleanIndexError):
+        ricalco.jit(lambda v: v.at[v > 1].set(v[0]))(x)

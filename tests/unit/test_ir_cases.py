@@ -6,17 +6,17 @@ import warnings
 import numpy as np
 import pytest
 
-import calco.ops
-from calco.avals import ShapedArray, dtypes, options
-from calco.core import Primitive
-from calco.ir import check_jaxpr, evaluate_reference, parse_jaxpr
-from calco.tracing import stage
+import ricalco.ops
+from ricalco.avals import ShapedArray, dtypes, options
+from ricalco.core import Primitive
+from ricalco.ir import check_jaxpr, evaluate_reference, parse_jaxpr
+from ricalco.tracing import stage
 from tests.cases import CASES
 
-MODULES = [importlib.import_module(f"calco.ops.{m.name}") for m in pkgutil.iter_modules(calco.ops.__path__)]
+MODULES = [importlib.import_module(f"ricalco.ops.{m.name}") for m in pkgutil.iter_modules(ricalco.ops.__path__)]
 FOUND = [value for module in MODULES for value in vars(module).values()]
 PRIMITIVES = {p.name: p for p in FOUND if isinstance(p, Primitive)}
-NAMES = {t.__name__: t for t in FOUND if isinstance(t, type) and t.__module__.startswith("calco")}
+NAMES = {t.__name__: t for t in FOUND if isinstance(t, type) and t.__module__.startswith("ricalco")}
 
 
 @pytest.mark.parametrize("primitive", sorted(CASES))

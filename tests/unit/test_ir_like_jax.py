@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from calco import ir
-from calco.avals import ShapedArray
+from ricalco import ir
+from ricalco.avals import ShapedArray
 from tests.null.ir_samples import primitive
 
 jax = pytest.importorskip("jax", reason="its printed jaxprs are what is compared with")
@@ -12,7 +12,7 @@ from jax import lax  # noqa: E402
 
 A = jax.ShapeDtypeStruct((2, 3), np.float32)
 INDEX = jax.ShapeDtypeStruct((), np.int32)
-# Parameters of JAX that calco's primitives have not got.
+# Parameters of JAX that ricalco's primitives have not got.
 ABSENT = {"accuracy", "out_dtype", "sharding", "out_sharding", "linear", "_split_transpose", "donated_invars",
           "ctx_mesh", "in_shardings", "out_shardings", "in_layouts", "out_layouts", "keep_unused", "inline",
           "compiler_options_kvs"}

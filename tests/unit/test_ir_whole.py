@@ -1,10 +1,10 @@
 """A program written as text, with the real primitives: parsed, checked, rewritten, and run on the engine."""
 import numpy as np
 
-import calco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
-from calco.control.call import jit_p
-from calco.control.cond import cond_p
-from calco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
+import ricalco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
+from ricalco.control.call import jit_p
+from ricalco.control.cond import cond_p
+from ricalco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
 from tests.null.ir_samples import counts
 from tests.unit.test_ir_cases import NAMES, PRIMITIVES
 

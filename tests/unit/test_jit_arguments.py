@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -31,28 +31,29 @@ def test_a_static_argument_by_number_or_name_and_passed_either_way(options):
         seen.append(b)
         return a * len(b) + c
 
-    jitted = calco.jit(f, **options)
+    jitted = ricalco.jit(f, **options)
     assert jitted(1.0, "xy") == 5 and jitted(1.0, b="xy") == 5 and jitted(1.0, b="xyz", c=1.0) == 4
     assert jitted(1.0, "xy") == 5
     assert seen == ["xy", "xy", "xyz"]
 
 
 def test_several_static_arguments_and_the_rest():
-    f = calco.jit(lambda op, x, n, *rest, flag: (op(x) * n, rest, flag), static_argnums=(0, 2), static_argnames="flag")
+    f = ricalco.jit(lambda op, x, n, *rest, flag: (op(x) * n, rest, flag), static_argnums=(0, 2),
+                    static_argnames="flag")
     out, rest, flag = f(jnp.sin, 0.5, 2, 7.0, 8, flag=True)
     assert np.isclose(out, 2 * np.sin(0.5)) and rest == (7.0, 8) and flag
 
 
 def test_negative_numbers_and_variable_arguments():
-    f = calco.jit(lambda x, *rest: x * rest[0], static_argnums=2)
+    f = ricalco.jit(lambda x, *rest: x * rest[0], static_argnums=2)
     assert f(2.0, 3.0, "name") == 6
-    g = calco.jit(lambda x, n: x ** n, static_argnums=-1)
+    g = ricalco.jit(lambda x, n: x ** n, static_argnums=-1)
     assert g(3.0, 2) == 9
-    assert "integer_pow" in str(calco.last_traces(g)[0].jaxpr) or "square" in str(calco.last_traces(g)[0].jaxpr)
+    assert "integer_pow" in str(ricalco.last_traces(g)[0].jaxpr) or "square" in str(ricalco.last_traces(g)[0].jaxpr)
 
 
 def test_a_static_default_that_is_not_passed():
-    @functools.partial(calco.jit, static_argnames="n")
+    @functools.partial(ricalco.jit, static_argnames="n")
     def f(x, n=3):
         return x * n
 
@@ -75,12 +76,12 @@ def test_a_static_default_that_is_not_passed():
 ], ids=str)
 def test_options_that_do_not_fit_the_function(options, error, message):
     with pytest.raises(error, match=message):
-        calco.jit(three, **options)
+        ricalco.jit(three, **options)
 
 
 @pytest.mark.parametrize("bad", [[1, 2], {"a": 1}, np.ones(2), bytearray(b"x"), ([1],)], ids=repr)
 def test_an_unhashable_static_value_names_its_argument(bad):
-    f = calco.jit(lambda x, config: x, static_argnames="config")
+    f = ricalco.jit(lambda x, config: x, static_argnames="config")
     with pytest.raises(ValueError, match=r"(?s)Non-hashable.*argument config is .*of type"):
         f(1.0, bad)
     with pytest.raises(ValueError, match="argument config"):
@@ -94,7 +95,7 @@ def test_a_dataclass_that_is_not_frozen_cannot_be_static():
         k: int
 
     with pytest.raises(ValueError, match=r"argument config is .*Config.*frozen"):
-        calco.jit(lambda config: 1, static_argnums=0)(Config(1))
+        ricalco.jit(lambda config: 1, static_argnums=0)(Config(1))
 
 
 def test_a_static_value_changed_after_a_call_is_an_error():
@@ -108,7 +109,7 @@ def test_a_static_value_changed_after_a_call_is_an_error():
         def __eq__(self, other):
             return isinstance(other, Config) and other.v == self.v
 
-    add = calco.jit(lambda config, y: y + config.v, static_argnums=0)
+    add = ricalco.jit(lambda config, y: y + config.v, static_argnums=0)
     config = Config(100)
     assert add(config, 1) == 101
     config.v = 0
@@ -119,16 +120,16 @@ def test_a_static_value_changed_after_a_call_is_an_error():
 
 
 def test_a_traced_static_argument_names_it():
-    inner = calco.jit(lambda x, n: x * n, static_argnames="n")
+    inner = ricalco.jit(lambda x, n: x * n, static_argnames="n")
     with pytest.raises((ValueError, TypeError), match="argument n"):
-        calco.jit(lambda x: inner(x, x))(1.0)
+        ricalco.jit(lambda x: inner(x, x))(1.0)
 
 
 # --- donation -----------------------------------------------------------------------------------
 
 def test_a_donated_array_is_gone_and_its_memory_is_used():
-    f = calco.jit(lambda x: x + 1, donate_argnums=0)
-    x = calco.device_put(np.ones(1000, np.float32))
+    f = ricalco.jit(lambda x: x + 1, donate_argnums=0)
+    x = ricalco.device_put(np.ones(1000, np.float32))
     place = x.unsafe_buffer_pointer()
     y = f(x)
     assert y.unsafe_buffer_pointer() == place and y[0] == 2
@@ -140,7 +141,7 @@ def test_a_donated_array_is_gone_and_its_memory_is_used():
 
 
 def test_donation_by_name_of_a_tree():
-    @functools.partial(calco.jit, donate_argnames="state")
+    @functools.partial(ricalco.jit, donate_argnames="state")
     def step(state, x):
         return {k: v + x for k, v in state.items()}
 
@@ -154,12 +155,12 @@ def test_donation_by_name_of_a_tree():
 
 def test_a_numpy_argument_cannot_be_harmed_by_donation():
     x = np.ones(100, np.float32)
-    assert calco.jit(lambda v: v * 3, donate_argnums=0)(x)[0] == 3
+    assert ricalco.jit(lambda v: v * 3, donate_argnums=0)(x)[0] == 3
     assert (x == 1).all()
 
 
 def test_what_could_not_be_donated_is_named():
-    f = calco.jit(lambda state, x: (state["a"].sum(), x), donate_argnums=0)
+    f = ricalco.jit(lambda state, x: (state["a"].sum(), x), donate_argnums=0)
     with pytest.warns(UserWarning, match=r"donated buffers were not usable: state\['a'\]: f32\[4\]") as caught:
         f({"a": jnp.ones(4)}, 1.0)
     assert caught[0].filename == __file__
@@ -168,10 +169,10 @@ def test_what_could_not_be_donated_is_named():
 
 def test_an_array_donated_twice_or_also_passed_is_an_error_that_names_both():
     x = jnp.ones(3)
-    f = calco.jit(lambda a, b: (a + b, b), donate_argnums=0)
+    f = ricalco.jit(lambda a, b: (a + b, b), donate_argnums=0)
     with pytest.raises(ValueError, match=r"donated as a .*also passed as b"):
         f(x, x)
-    both = calco.jit(lambda a, b: (a + 1, b + 1), donate_argnums=(0, 1))
+    both = ricalco.jit(lambda a, b: (a + 1, b + 1), donate_argnums=(0, 1))
     with pytest.raises(ValueError, match="also passed"):
         both(x, x)
     assert not x.is_deleted()
@@ -180,14 +181,14 @@ def test_an_array_donated_twice_or_also_passed_is_an_error_that_names_both():
 
 def test_donated_arrays_that_are_outputs_themselves():
     x, y = jnp.ones(3), jnp.zeros(3)
-    swapped = calco.jit(lambda a, b: (b, a), donate_argnums=(0, 1))(x, y)
+    swapped = ricalco.jit(lambda a, b: (b, a), donate_argnums=(0, 1))(x, y)
     assert [v.tolist() for v in swapped] == [[0, 0, 0], [1, 1, 1]] and x.is_deleted() and y.is_deleted()
 
 
 def test_donation_inside_a_trace_is_only_a_hint():
-    f = calco.jit(lambda x: x + 1, donate_argnums=0)
-    assert calco.jit(lambda x: f(x) + x)(X).tolist() == [3, 5]
-    assert calco.grad(lambda x: f(x) * x)(2.0) == 5
+    f = ricalco.jit(lambda x: x + 1, donate_argnums=0)
+    assert ricalco.jit(lambda x: f(x) + x)(X).tolist() == [3, 5]
+    assert ricalco.grad(lambda x: f(x) * x)(2.0) == 5
 
 
 # --- unused arguments ---------------------------------------------------------------------------
@@ -196,23 +197,23 @@ def test_arguments_that_are_not_used_are_left_out_unless_kept():
     def f(x, unused, y):
         return x + y
 
-    dropped, kept = calco.jit(f), calco.jit(f, keep_unused=True)
+    dropped, kept = ricalco.jit(f), ricalco.jit(f, keep_unused=True)
     args = (1.0, np.ones(5, np.float32), 2.0)
     assert dropped(*args) == kept(*args) == 3
     assert "tensor<5xf32>" not in dropped.lower(*args).as_text()
     assert "tensor<5xf32>" in kept.lower(*args).as_text()
-    assert calco.last_traces(dropped)[0].unused == ("unused",)
+    assert ricalco.last_traces(dropped)[0].unused == ("unused",)
     assert dropped(1.0, jnp.zeros(5), 5.0) == 6
 
 
 # --- nesting --------------------------------------------------------------------------------------
 
 def test_a_nested_function_is_an_equation_with_its_own_program():
-    @calco.jit
+    @ricalco.jit
     def inner(x):
         return x * 2
 
-    closed = calco.make_jaxpr(lambda x: inner(inner(x)) + 1)(X)
+    closed = ricalco.make_jaxpr(lambda x: inner(inner(x)) + 1)(X)
     assert str(closed) == """\
 let inner = { lambda ; a:f32[2]. let b:f32[2] = mul a 2.0:f32[] in (b,) } in
 { lambda ; c:f32[2]. let
@@ -220,13 +221,13 @@ let inner = { lambda ; a:f32[2]. let b:f32[2] = mul a 2.0:f32[] in (b,) } in
     e:f32[2] = jit[name=inner jaxpr=inner] d
     f:f32[2] = add e 1.0:f32[]
   in (f,) }"""
-    text = calco.jit(lambda x: inner(inner(x)) + 1).lower(X).as_text(debug_info=False)
+    text = ricalco.jit(lambda x: inner(inner(x)) + 1).lower(X).as_text(debug_info=False)
     assert text.count("func.func private @inner") == 1 and text.count("call @inner") == 2
 
 
 def test_inline_puts_the_equations_into_the_caller():
-    inner = calco.jit(lambda x: x * 2, inline=True)
-    assert str(calco.make_jaxpr(lambda x: inner(x) + 1)(X)) == """\
+    inner = ricalco.jit(lambda x: x * 2, inline=True)
+    assert str(ricalco.make_jaxpr(lambda x: inner(x) + 1)(X)) == """\
 { lambda ; a:f32[2]. let
     b:f32[2] = mul a 2.0:f32[]
     c:f32[2] = add b 1.0:f32[]
@@ -243,12 +244,12 @@ class Scale:
     def apply(self, x):
         return x * self.by
 
-    @functools.partial(calco.jit, static_argnums=0)
+    @functools.partial(ricalco.jit, static_argnums=0)
     def compiled(self, x):
         return x * self.by
 
     @staticmethod
-    @calco.jit
+    @ricalco.jit
     def plain(x):
         return x * 10
 
@@ -262,15 +263,15 @@ class Scale:
 
 def test_methods_partials_and_objects():
     scale = Scale(3.0)
-    assert calco.jit(scale.apply)(X).tolist() == [3, 6]
-    assert calco.jit(scale)(X).tolist() == [3, 6]
+    assert ricalco.jit(scale.apply)(X).tolist() == [3, 6]
+    assert ricalco.jit(scale)(X).tolist() == [3, 6]
     assert scale.compiled(X).tolist() == [3, 6] and Scale(2.0).compiled(X).tolist() == [2, 4]
-    assert Scale.plain(X).tolist() == [10, 20] and calco.jit(Scale.made)(X).tolist() == [7, 14]
-    assert calco.jit(functools.partial(three, 1.0))(2.0)[2] == 3
-    assert calco.jit(functools.partial(three, c=X))(1.0, 2.0)[2].tolist() == [1, 2]
-    assert calco.jit(jnp.add)(X, 1.0).tolist() == [2, 3]
-    assert calco.jit(max)([1.0]) == 1
-    assert calco.jit(functools.partial(calco.jit(lambda x, y: x - y), 5.0))(2.0) == 3
+    assert Scale.plain(X).tolist() == [10, 20] and ricalco.jit(Scale.made)(X).tolist() == [7, 14]
+    assert ricalco.jit(functools.partial(three, 1.0))(2.0)[2] == 3
+    assert ricalco.jit(functools.partial(three, c=X))(1.0, 2.0)[2].tolist() == [1, 2]
+    assert ricalco.jit(jnp.add)(X, 1.0).tolist() == [2, 3]
+    assert ricalco.jit(max)([1.0]) == 1
+    assert ricalco.jit(functools.partial(ricalco.jit(lambda x, y: x - y), 5.0))(2.0) == 3
 
 
 def test_an_object_whose_equality_is_an_array_can_be_transformed():
@@ -289,23 +290,23 @@ def test_an_object_whose_equality_is_an_array_can_be_transformed():
             return jnp.all(self.x == other.x)
 
     def f(x):
-        calco.eval_shape(Odd(x), x)
-        calco.make_jaxpr(Odd(x))(x)
-        return calco.jit(Odd(x))(x) + calco.vmap(Odd(x))(jnp.stack([x, x])).sum() + calco.grad(Odd(x))(x)
+        ricalco.eval_shape(Odd(x), x)
+        ricalco.make_jaxpr(Odd(x))(x)
+        return ricalco.jit(Odd(x))(x) + ricalco.vmap(Odd(x))(jnp.stack([x, x])).sum() + ricalco.grad(Odd(x))(x)
 
-    assert calco.jit(f)(1.0) == 7
+    assert ricalco.jit(f)(1.0) == 7
 
 
 def test_the_names_of_what_is_compiled():
-    assert calco.jit(three).__name__ == "three" and calco.jit(three).__wrapped__ is three
-    assert "@jit_Scale" in calco.jit(Scale(1.0)).lower(X).as_text()
-    assert "@jit_three" in calco.jit(functools.partial(three, 1.0)).lower(1.0).as_text()
-    named = calco.jit(three)
+    assert ricalco.jit(three).__name__ == "three" and ricalco.jit(three).__wrapped__ is three
+    assert "@jit_Scale" in ricalco.jit(Scale(1.0)).lower(X).as_text()
+    assert "@jit_three" in ricalco.jit(functools.partial(three, 1.0)).lower(1.0).as_text()
+    named = ricalco.jit(three)
     assert named.trace(1.0, {"k": [2.0]}, c=X).arg_names == ("a", "b['k'][0]", "c")
 
 
 def test_arguments_by_keyword():
-    f = calco.jit(lambda a, *, b, **more: a - b + more["c"])
+    f = ricalco.jit(lambda a, *, b, **more: a - b + more["c"])
     assert f(1.0, b=2.0, c=10.0) == f(c=10.0, b=2.0, a=1.0) == 9
     with pytest.raises(TypeError, match="'b'"):
         f(1.0)
@@ -316,17 +317,17 @@ def test_arguments_by_keyword():
 @pytest.mark.parametrize("function", [3, "f", None, [len]])
 def test_what_cannot_be_called_is_refused(function):
     if function is None:
-        assert callable(calco.jit(static_argnums=0))
+        assert callable(ricalco.jit(static_argnums=0))
         return
     with pytest.raises(TypeError, match="callable"):
-        calco.jit(function)
+        ricalco.jit(function)
 
 
 def test_a_generator_function_is_refused():
     def yields(x):
         yield x
 
-    for transform in (calco.jit, calco.grad, calco.vmap, calco.make_jaxpr):
+    for transform in (ricalco.jit, ricalco.grad, ricalco.vmap, ricalco.make_jaxpr):
         with pytest.raises(TypeError, match="generator function yields"):
             transform(yields)
 
@@ -336,7 +337,7 @@ def test_a_coroutine_function_is_refused():
         return x
 
     with pytest.raises(TypeError, match="coroutine function later"):
-        calco.jit(later)
+        ricalco.jit(later)
 
 
 # --- trees ------------------------------------------------------------------------------------------
@@ -348,7 +349,7 @@ class Point:
     name: str = dataclasses.field(default="", metadata={"static": True})
 
 
-calco.tree_util.register_dataclass(Point)
+ricalco.tree_util.register_dataclass(Point)
 
 
 class Bag:
@@ -356,11 +357,11 @@ class Bag:
         self.items, self.label = items, label
 
 
-calco.tree_util.register_pytree_node(Bag, lambda b: ((b.items,), b.label), lambda label, c: Bag(c[0], label))
+ricalco.tree_util.register_pytree_node(Bag, lambda b: ((b.items,), b.label), lambda label, c: Bag(c[0], label))
 
 
 def test_trees_in_and_out():
-    @calco.jit
+    @ricalco.jit
     def f(tree):
         return {"point": Point(tree["p"].y, tree["p"].x, tree["p"].name + "!"), "none": None,
                 "bag": Bag([v * 2 for v in tree["bag"].items], "out"), "empty": ((), {}, [])}
@@ -372,11 +373,11 @@ def test_trees_in_and_out():
     assert list(out) == ["point", "none", "bag", "empty"]
     f({"p": Point(1.0, X, "other"), "bag": Bag([1.0, X], "in"), "n": None})
     assert f.cache_info().misses == 2
-    assert [n for n, _ in calco.last_traces(f)[0].arguments][-2:] == ["tree['p'].x", "tree['p'].y"]
+    assert [n for n, _ in ricalco.last_traces(f)[0].arguments][-2:] == ["tree['p'].x", "tree['p'].y"]
 
 
 def test_keys_of_several_types():
-    out = calco.jit(lambda d: {k: v + 1 for k, v in d.items()})({1: 7, "y": 42})
+    out = ricalco.jit(lambda d: {k: v + 1 for k, v in d.items()})({1: 7, "y": 42})
     assert {k: int(v) for k, v in out.items()} == {1: 8, "y": 43}
 
 
@@ -390,8 +391,8 @@ def test_keys_of_several_types():
     (range(3), "argument x is range"),
 ])
 def test_an_argument_that_is_no_array_names_its_path(bad, message):
-    f = calco.jit(lambda x: 1.0)
-    for call in (lambda: f(bad), lambda: f(x=bad), lambda: f.lower(bad), lambda: calco.jit(lambda: f(bad))()):
+    f = ricalco.jit(lambda x: 1.0)
+    for call in (lambda: f(bad), lambda: f(x=bad), lambda: f.lower(bad), lambda: ricalco.jit(lambda: f(bad))()):
         with pytest.raises(TypeError, match=f"(?s){message}"):
             call()
     assert f(1.0) == 1
@@ -399,7 +400,7 @@ def test_an_argument_that_is_no_array_names_its_path(bad, message):
 
 @pytest.mark.parametrize("bad", ["text", object(), {1, 2}, np.array(["a"])])
 def test_an_output_that_is_no_array_names_its_path(bad):
-    f = calco.jit(lambda x: {"out": [x, bad]})
+    f = ricalco.jit(lambda x: {"out": [x, bad]})
     with pytest.raises(TypeError, match=r"output\['out'\]\[1\] of <lambda>"):
         f(1.0)
 
@@ -408,33 +409,33 @@ def test_subclasses_of_numbers_and_numpy_scalars_are_numbers():
     class Metres(float):
         pass
 
-    f = calco.jit(lambda x: x + 1)
+    f = ricalco.jit(lambda x: x + 1)
     assert f(Metres(2.0)) == 3 and f(np.int64(2)) == 3 and f(np.bool_(True)) == 2
     import enum
     assert f(enum.IntEnum("Level", {"LOW": 4}).LOW) == 5
 
 
 def test_an_integer_out_of_range_is_an_error():
-    f = calco.jit(lambda x: x + 1)
+    f = ricalco.jit(lambda x: x + 1)
     assert f(1) == 2
     with pytest.raises(OverflowError, match=r"argument x of <lambda> = 1099511627776.*int32"):
         f(2 ** 40)
     assert f(2) == 3
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         assert f(2 ** 40) == 2 ** 40 + 1
 
 
 def test_a_stand_in_for_an_array_cannot_be_computed_with():
-    f = calco.jit(lambda x: x + 1)
+    f = ricalco.jit(lambda x: x + 1)
     with pytest.raises(TypeError, match=r"argument x of <lambda> = ShapeDtypeStruct\(shape=\(\), dtype=float32\)"):
-        f(calco.ShapeDtypeStruct((), "float32"))
+        f(ricalco.ShapeDtypeStruct((), "float32"))
     assert f.cache_info().hits == 0
 
 
 def test_a_mask_is_not_dropped_in_silence():
     masked = np.ma.array([1.0, 2.0], mask=[False, True])
-    f = calco.jit(lambda x: x * 2)
-    for call in (lambda: f(masked), lambda: calco.jit(lambda x: x * masked)(1.0), lambda: jnp.ones(2) * masked):
+    f = ricalco.jit(lambda x: x * 2)
+    for call in (lambda: f(masked), lambda: ricalco.jit(lambda x: x * masked)(1.0), lambda: jnp.ones(2) * masked):
         with pytest.raises(ValueError, match=r"masked arrays are not supported.*filled"):
             call()
     assert f(masked.filled(0)).tolist() == [2, 0]
@@ -442,9 +443,9 @@ def test_a_mask_is_not_dropped_in_silence():
 
 def test_outputs_that_are_inputs_constants_or_one_value_twice_are_arrays_of_their_own():
     """Giving one of them up does not reach the others."""
-    give_up = calco.jit(lambda v: v * 2, donate_argnums=0)
+    give_up = ricalco.jit(lambda v: v * 2, donate_argnums=0)
     w = jnp.ones(3)
-    same, twice, constant = calco.jit(lambda v: v), calco.jit(lambda v: (v + 1,) * 2), calco.jit(lambda: w)
+    same, twice, constant = ricalco.jit(lambda v: v), ricalco.jit(lambda v: (v + 1,) * 2), ricalco.jit(lambda: w)
     x = jnp.ones(3)
     out = same(x)
     give_up(x)
@@ -457,20 +458,20 @@ def test_outputs_that_are_inputs_constants_or_one_value_twice_are_arrays_of_thei
 
 
 def test_no_arguments_no_results():
-    assert calco.jit(lambda: 3)() == 3 and calco.jit(lambda x: None)(1.0) is None
-    assert calco.jit(lambda: ())() == () and calco.jit(lambda **k: sum(k.values()))(self=1.0, args=2.0) == 3
+    assert ricalco.jit(lambda: 3)() == 3 and ricalco.jit(lambda x: None)(1.0) is None
+    assert ricalco.jit(lambda: ())() == () and ricalco.jit(lambda **k: sum(k.values()))(self=1.0, args=2.0) == 3
 
 
 def test_compiler_options_are_options_by_name():
     with pytest.raises(TypeError, match=r"jit: compiler_options must be a dict.*got 3"):
-        calco.jit(lambda x: x, compiler_options=3)
+        ricalco.jit(lambda x: x, compiler_options=3)
     with pytest.raises(TypeError, match="compile: compiler_options"):
-        calco.jit(lambda x: x).lower(1.0).compile(["fast"])
+        ricalco.jit(lambda x: x).lower(1.0).compile(["fast"])
 
 
 def test_inputs_changed_right_after_the_call_change_nothing():
     """The program may still be running: it has a copy."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         total = x
         for _ in range(20):

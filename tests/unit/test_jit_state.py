@@ -10,11 +10,11 @@ import weakref
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.avals import options
-from calco.core import eager_trace, state
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.avals import options
+from ricalco.core import eager_trace, state
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -40,12 +40,12 @@ class Stop(BaseException):
                                    StopIteration])
 @pytest.mark.parametrize("wrap", [
     lambda f: f,
-    lambda f: lambda x: calco.jit(f)(x),
-    calco.grad,
-    lambda f: lambda x: calco.vmap(f)(jnp.stack([x, x])).sum(),
+    lambda f: lambda x: ricalco.jit(f)(x),
+    ricalco.grad,
+    lambda f: lambda x: ricalco.vmap(f)(jnp.stack([x, x])).sum(),
     lambda f: lambda x: lax.cond(x > 0, f, lambda v: v, x),
-    lambda f: lambda x: calco.jvp(f, (x,), (x,))[0],
-    lambda f: lambda x: calco.vjp(f, x)[0],
+    lambda f: lambda x: ricalco.jvp(f, (x,), (x,))[0],
+    lambda f: lambda x: ricalco.vjp(f, x)[0],
 ], ids=["plain", "nested", "grad", "vmap", "cond", "jvp", "vjp"])
 def test_an_error_while_tracing_leaves_everything_as_it_was(wrap, error):
     failing = True
@@ -56,7 +56,7 @@ def test_an_error_while_tracing_leaves_everything_as_it_was(wrap, error):
             raise error("stop")
         return y
 
-    jitted = calco.jit(wrap(f))
+    jitted = ricalco.jit(wrap(f))
     with pytest.raises(error, match="stop"):
         jitted(3.0)
     assert_nothing_left(jitted)
@@ -69,16 +69,17 @@ def test_an_error_in_an_eager_transform_leaves_everything_as_it_was():
     def f(x):
         raise KeyboardInterrupt
 
-    for run in (lambda: calco.grad(f)(1.0), lambda: calco.vmap(f)(X), lambda: calco.jvp(f, (1.0,), (1.0,)),
-                lambda: calco.linearize(f, 1.0), lambda: lax.cond(True, f, f, 1.0), lambda: calco.make_jaxpr(f)(1.0),
-                lambda: calco.eval_shape(f, 1.0), lambda: calco.linear_transpose(f, 1.0)(1.0)):
+    for run in (lambda: ricalco.grad(f)(1.0), lambda: ricalco.vmap(f)(X), lambda: ricalco.jvp(f, (1.0,), (1.0,)),
+                lambda: ricalco.linearize(f, 1.0), lambda: lax.cond(True, f, f, 1.0),
+                lambda: ricalco.make_jaxpr(f)(1.0),
+                lambda: ricalco.eval_shape(f, 1.0), lambda: ricalco.linear_transpose(f, 1.0)(1.0)):
         with pytest.raises(KeyboardInterrupt):
             run()
         assert_nothing_left()
 
 
 def test_an_error_in_the_output_is_an_error_of_the_trace():
-    f = calco.jit(lambda x: "text")
+    f = ricalco.jit(lambda x: "text")
     for _ in range(2):
         with pytest.raises(TypeError, match="output of <lambda>"):
             f(1.0)
@@ -86,8 +87,8 @@ def test_an_error_in_the_output_is_an_error_of_the_trace():
 
 
 def test_a_failed_compile_is_tried_again(monkeypatch):
-    f = calco.jit(lambda x: x + 1)
-    from calco.jit import stages
+    f = ricalco.jit(lambda x: x + 1)
+    from ricalco.jit import stages
 
     def fails(*args, **kwargs):
         raise RuntimeError("no compiler today")
@@ -102,7 +103,7 @@ def test_a_failed_compile_is_tried_again(monkeypatch):
 
 
 def test_an_unknown_compiler_option_is_an_error_each_time():
-    f = calco.jit(lambda x: x + 1, compiler_options={"xla_no_such_option": True})
+    f = ricalco.jit(lambda x: x + 1, compiler_options={"xla_no_such_option": True})
     for _ in range(2):
         with pytest.raises((RuntimeError, ValueError), match="xla_no_such_option"):
             f(1.0)
@@ -110,9 +111,9 @@ def test_an_unknown_compiler_option_is_an_error_each_time():
 
 
 def test_an_error_while_lowering_leaves_everything_as_it_was(monkeypatch):
-    from calco.jit import stages
+    from ricalco.jit import stages
 
-    f = calco.jit(lambda x: x * 3)
+    f = ricalco.jit(lambda x: x * 3)
 
     def fails(*args, **kwargs):
         raise KeyboardInterrupt
@@ -128,7 +129,7 @@ def test_an_error_while_lowering_leaves_everything_as_it_was(monkeypatch):
 def test_the_collector_stays_off_if_it_was_off():
     gc.disable()
     try:
-        calco.jit(lambda x: x + 1)(1.0)
+        ricalco.jit(lambda x: x + 1)(1.0)
         assert not gc.isenabled()
     finally:
         gc.enable()
@@ -143,11 +144,11 @@ def test_a_real_interrupt_in_the_middle_of_a_trace():
                 signal.raise_signal(signal.SIGINT)
         return x
 
-    jitted = calco.jit(f)
+    jitted = ricalco.jit(f)
     with pytest.raises(KeyboardInterrupt):
         jitted(1.0)
     assert_nothing_left(jitted)
-    assert calco.jit(lambda x: x + 1)(1.0) == 2
+    assert ricalco.jit(lambda x: x + 1)(1.0) == 2
 
 
 def test_an_error_keeps_the_users_line():
@@ -155,7 +156,7 @@ def test_an_error_keeps_the_users_line():
         return jnp.dot(x, jnp.ones(7))  # the bad line
 
     with pytest.raises(TypeError) as caught:
-        calco.jit(f)(jnp.ones(3))
+        ricalco.jit(f)(jnp.ones(3))
     lines = [str(entry.statement) for entry in caught.traceback]
     assert any("the bad line" in line for line in lines)
 
@@ -188,7 +189,7 @@ def run_in_threads(count: int, target) -> list:
 def test_one_signature_from_many_threads_is_traced_and_compiled_once():
     count = 0
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         nonlocal count
         count += 1
@@ -198,7 +199,7 @@ def test_one_signature_from_many_threads_is_traced_and_compiled_once():
     results = run_in_threads(16, lambda i: f(np.float32(i)).item())
     assert results == [2.0 * i for i in range(16)]
     assert count == 1 and f.cache_info().misses == 1
-    record = calco.last_traces(f)[0]
+    record = ricalco.last_traces(f)[0]
     assert set(record.seconds) == {"trace", "lower", "compile"}
 
 
@@ -206,7 +207,7 @@ def test_different_signatures_are_traced_in_parallel():
     """Neither waits for the other: each needs the other to have started."""
     meet = threading.Barrier(2)
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         meet.wait(20)
         return x * 2
@@ -217,12 +218,12 @@ def test_different_signatures_are_traced_in_parallel():
 
 def test_functions_that_call_each_other_in_threads_do_not_lock_up():
     """Thread 1 traces f, which calls g; thread 2 traces g, which (for another signature) calls f."""
-    @calco.jit
+    @ricalco.jit
     def f(x):
         threading.Event().wait(0.02)
         return g(x) + 1 if x.ndim == 1 else x
 
-    @calco.jit
+    @ricalco.jit
     def g(x):
         threading.Event().wait(0.02)
         return f(x[0]) * 2 if x.ndim == 1 else x * 3
@@ -233,10 +234,10 @@ def test_functions_that_call_each_other_in_threads_do_not_lock_up():
 
 def test_settings_and_traces_belong_to_their_thread():
     def work(i):
-        with calco.enable_x64(bool(i % 2)):
-            inner = calco.jit(lambda x: (x * 2, str(jnp.asarray(1.0).dtype)) and x * 2)
+        with ricalco.enable_x64(bool(i % 2)):
+            inner = ricalco.jit(lambda x: (x * 2, str(jnp.asarray(1.0).dtype)) and x * 2)
             dtype = str(inner(1.0).dtype)
-            slope = calco.grad(lambda x: x * i)(2.0).item()
+            slope = ricalco.grad(lambda x: x * i)(2.0).item()
             assert str(jnp.asarray(1.0).dtype) == dtype
             return dtype, slope
 
@@ -251,7 +252,7 @@ def test_eager_operations_from_many_threads():
 
 
 def test_a_known_signature_called_from_many_threads():
-    f = calco.jit(lambda x, y: x - y)
+    f = ricalco.jit(lambda x, y: x - y)
     f(jnp.ones(2), jnp.ones(2))
     arrays = [jnp.full(2, float(i)) for i in range(8)]
     results = run_in_threads(8, lambda i: [f(arrays[i], arrays[0]).tolist() for _ in range(50)])
@@ -261,7 +262,7 @@ def test_a_known_signature_called_from_many_threads():
 # --- recursion --------------------------------------------------------------------------------------
 
 def test_a_recursion_on_shapes_ends():
-    @calco.jit
+    @ricalco.jit
     def total(x):
         if x.shape[0] == 1:
             return x[0]
@@ -273,14 +274,14 @@ def test_a_recursion_on_shapes_ends():
 
 
 def test_a_recursion_without_an_end_is_pythons_error():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         return f(x) + 1
 
     with pytest.raises(RecursionError):
         f(1.0)
     assert_nothing_left(f)
-    assert calco.jit(lambda x: x + 1)(1.0) == 2
+    assert ricalco.jit(lambda x: x + 1)(1.0) == 2
 
 
 # --- caches and settings ------------------------------------------------------------------------------
@@ -288,13 +289,13 @@ def test_a_recursion_without_an_end_is_pythons_error():
 def test_clear_caches_and_clear_cache():
     count = 0
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         nonlocal count
         count += 1
         return x + 1
 
-    for clear in (calco.clear_caches, f.clear_cache, calco.clear_caches):
+    for clear in (ricalco.clear_caches, f.clear_cache, ricalco.clear_caches):
         f(1.0)
         f(1.0)
         assert f.cache_info() == (1, 1, None, 1)
@@ -304,7 +305,7 @@ def test_clear_caches_and_clear_cache():
 
 
 def test_cache_info_counts():
-    f = calco.jit(lambda x: x)
+    f = ricalco.jit(lambda x: x)
     assert f.cache_info() == (0, 0, None, 0)
     for x in (1.0, 2.0, 3, X, jnp.asarray(X)):
         f(x)
@@ -315,15 +316,15 @@ def test_cache_info_counts():
 def test_disable_jit_runs_python_each_time():
     count = 0
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         nonlocal count
         count += 1
         return float(x) + 1 if x > 0 else x
 
-    with calco.disable_jit():
+    with ricalco.disable_jit():
         assert f(1.0) == 2 and f(2.0) == 3
-        with calco.disable_jit(False), pytest.raises(calco.errors.TracerBoolConversionError):
+        with ricalco.disable_jit(False), pytest.raises(ricalco.errors.TracerBoolConversionError):
             f(1.0)
     assert count == 3 and f.cache_info().currsize == 0
     assert_nothing_left()
@@ -332,9 +333,9 @@ def test_disable_jit_runs_python_each_time():
 def test_a_function_that_is_gone_takes_its_programs_with_it():
     def make():
         large = np.ones(1 << 19, np.float32)  # smaller programs are kept a while, for functions of the same code
-        f = calco.jit(lambda x: x + large)
+        f = ricalco.jit(lambda x: x + large)
         f(1.0)
-        assert calco.grad(lambda x: f(x).sum())(1.0) == 1 << 19
+        assert ricalco.grad(lambda x: f(x).sum())(1.0) == 1 << 19
         return weakref.ref(f._jit), weakref.ref(f.records()[0].captures[0].value)
 
     this, value = make()
@@ -343,16 +344,16 @@ def test_a_function_that_is_gone_takes_its_programs_with_it():
 
 
 def test_options_are_checked():
-    with pytest.raises(AttributeError, match=r"calco has no setting 'enable_x46'.*enable_x64"):
-        calco.config.update("enable_x46", True)
+    with pytest.raises(AttributeError, match=r"ricalco has no setting 'enable_x46'.*enable_x64"):
+        ricalco.config.update("enable_x46", True)
     with pytest.raises(TypeError, match="enable_x64='yes'"):
-        calco.config.update("enable_x64", "yes")
-    assert calco.config.enable_x64 is False and calco.config.jax_enable_x64 is False
+        ricalco.config.update("enable_x64", "yes")
+    assert ricalco.config.enable_x64 is False and ricalco.config.jax_enable_x64 is False
 
 
 def test_many_signatures():
-    f = calco.jit(lambda x: x)
-    with pytest.warns(calco.RetraceWarning, match="shape of `x`"):
+    f = ricalco.jit(lambda x: x)
+    with pytest.warns(ricalco.RetraceWarning, match="shape of `x`"):
         for n in range(20):
             assert f(np.zeros(n, np.float32)).shape == (n,)
     assert f.cache_info().currsize == 20

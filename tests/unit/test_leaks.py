@@ -10,12 +10,12 @@ from collections import deque
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax, make_jaxpr
-from calco.core import Tracer
-from calco.errors import LeakedTracerError, LeakedTracerWarning
-from calco.tracing import leaks
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax, make_jaxpr
+from ricalco.core import Tracer
+from ricalco.errors import LeakedTracerError, LeakedTracerWarning
+from ricalco.tracing import leaks
 
 X = np.ones(3, np.float32)
 STORE: dict = {"log": []}
@@ -24,7 +24,7 @@ KEY = None
 
 def leak(function, *args, transform=None) -> list:
     """The holders that tracing `function` warns of: nothing is compiled."""
-    trace = transform(function) if transform is not None else calco.jit(function).trace
+    trace = transform(function) if transform is not None else ricalco.jit(function).trace
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trace(*args)
@@ -128,7 +128,7 @@ def keeps_update(x):
 
 
 def keeps_pullback(x):
-    KEPT.append(calco.vjp(jnp.sin, x)[1])
+    KEPT.append(ricalco.vjp(jnp.sin, x)[1])
     return x
 
 
@@ -192,7 +192,7 @@ def test_no_code_of_the_user_runs_in_the_search():
         list.append(items, x * 2)
         table[thing] = x * 4
         return x
-    assert {h.path for h in leak(f, X, transform=calco.make_jaxpr)} == {
+    assert {h.path for h in leak(f, X, transform=ricalco.make_jaxpr)} == {
         "closure thing.y", "closure items[0]", "closure table[...]"}
 
 
@@ -214,27 +214,27 @@ def test_a_set_an_array_of_another_trace_and_many_values():
         return x
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        calco.jit(f).trace(X)
+        ricalco.jit(f).trace(X)
     [warning] = [w.message for w in caught]
     assert len(warning.holders) == 4 and "and 5 more" in str(warning)
     assert leak(lambda x: (seen.append(frozenset([id(x)])), x)[1], X) == []
 
 
 @pytest.mark.parametrize("transform", [
-    lambda f: lambda x: calco.grad(f)(x),
-    lambda f: lambda x: calco.value_and_grad(f)(x),
-    lambda f: lambda x: calco.jvp(f, (x,), (1.0,)),
-    lambda f: lambda x: calco.linearize(f, x),
-    lambda f: lambda x: calco.vjp(f, x),
-    lambda f: lambda x: calco.vmap(f)(jnp.stack([x, x])),
-    lambda f: lambda x: calco.grad(calco.grad(f))(x),
-    lambda f: lambda x: calco.jit(calco.grad(f)).trace(x),
-    lambda f: lambda x: calco.jit(calco.vmap(f)).trace(X),
+    lambda f: lambda x: ricalco.grad(f)(x),
+    lambda f: lambda x: ricalco.value_and_grad(f)(x),
+    lambda f: lambda x: ricalco.jvp(f, (x,), (1.0,)),
+    lambda f: lambda x: ricalco.linearize(f, x),
+    lambda f: lambda x: ricalco.vjp(f, x),
+    lambda f: lambda x: ricalco.vmap(f)(jnp.stack([x, x])),
+    lambda f: lambda x: ricalco.grad(ricalco.grad(f))(x),
+    lambda f: lambda x: ricalco.jit(ricalco.grad(f)).trace(x),
+    lambda f: lambda x: ricalco.jit(ricalco.vmap(f)).trace(X),
     lambda f: lambda x: lax.cond(True, f, lambda v: v, x),
-    lambda f: lambda x: calco.jit(lambda v: lax.cond(v > 0, f, lambda u: u, v)).trace(x),
-    lambda f: lambda x: calco.jit(lambda v: calco.jit(f)(v)).trace(x),
-    calco.make_jaxpr,
-    lambda f: lambda x: calco.eval_shape(f, x),
+    lambda f: lambda x: ricalco.jit(lambda v: lax.cond(v > 0, f, lambda u: u, v)).trace(x),
+    lambda f: lambda x: ricalco.jit(lambda v: ricalco.jit(f)(v)).trace(x),
+    ricalco.make_jaxpr,
+    lambda f: lambda x: ricalco.eval_shape(f, x),
 ], ids="grad value_and_grad jvp linearize vjp vmap grad-grad jit-grad jit-vmap cond jit-cond jit-jit make_jaxpr "
        "eval_shape".split())
 def test_every_transform_finds_them(transform):
@@ -255,7 +255,7 @@ def test_the_message():
         kept.append(x * 2)
         return x
     with pytest.warns(LeakedTracerWarning) as caught:
-        calco.jit(step).trace(X)
+        ricalco.jit(step).trace(X)
     text = str(caught[0].message)
     assert "The trace of `step` has ended, and closure kept[0] still holds a value of it" in text
     assert "closure kept[0]: f32[3], computed from `x`" in text
@@ -267,28 +267,28 @@ def test_the_message():
 
 def test_as_an_error_it_is_raised_by_each_call_and_the_trace_is_not_kept():
     kept = []
-    f = calco.jit(lambda x: (kept.append(x), x)[1])
-    with calco.checking_leaks():
+    f = ricalco.jit(lambda x: (kept.append(x), x)[1])
+    with ricalco.checking_leaks():
         for _ in range(2):
             with pytest.raises(LeakedTracerError, match=r"closure kept\[0\]") as caught:
                 f.trace(X)
             kept.clear()
     assert caught.value.stored == "closure kept[0]" and caught.value.remedy
     assert f.cache_info().currsize == 0
-    with pytest.raises(LeakedTracerError), calco.checking_leaks():
-        calco.grad(lambda x: (kept.append(x), x)[1])(1.0)
+    with pytest.raises(LeakedTracerError), ricalco.checking_leaks():
+        ricalco.grad(lambda x: (kept.append(x), x)[1])(1.0)
 
 
 def test_it_can_be_turned_off():
     kept = []
-    before = calco.config.check_leaks
-    calco.config.update("check_leaks", "off")
+    before = ricalco.config.check_leaks
+    ricalco.config.update("check_leaks", "off")
     try:
         assert leak(lambda x: (kept.append(x), x)[1], X) == []
     finally:
-        calco.config.update("check_leaks", before)
+        ricalco.config.update("check_leaks", before)
     with pytest.raises(ValueError, match="check_leaks"):
-        calco.config.update("check_leaks", "sometimes")
+        ricalco.config.update("check_leaks", "sometimes")
 
 
 # --- no false alarms ------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Tree:
         self.w, self.seen = w, None
 
 
-calco.tree_util.register_pytree_node(Tree, lambda t: ((t.w,), None), lambda _, c: Tree(*c))
+ricalco.tree_util.register_pytree_node(Tree, lambda t: ((t.w,), None), lambda _, c: Tree(*c))
 
 
 def cycle(x):
@@ -319,7 +319,7 @@ def caught_error(x):
     try:
         if x > 0:
             return x
-    except calco.errors.TracerBoolConversionError as error:
+    except ricalco.errors.TracerBoolConversionError as error:
         STORE["error"] = error
     return x
 
@@ -339,12 +339,12 @@ def returned_in_containers(x):
 
 
 def inner_closures(x):
-    inner = calco.jit(lambda y: y + x)
-    return inner(1.0) + calco.grad(lambda y: (y * x).sum())(x).sum() + calco.vmap(lambda y: y * x[0])(x)
+    inner = ricalco.jit(lambda y: y + x)
+    return inner(1.0) + ricalco.grad(lambda y: (y * x).sum())(x).sum() + ricalco.vmap(lambda y: y * x[0])(x)
 
 
 def pulled_back(x):
-    y, pull = calco.vjp(lambda v: v * x, x)
+    y, pull = ricalco.vjp(lambda v: v * x, x)
     return pull(y)[0]
 
 
@@ -360,7 +360,7 @@ def only_shapes(x):
 def test_nothing_is_said_of(function, argument):
     try:
         assert leak(function, argument) == []
-        assert leak(function, argument, transform=calco.make_jaxpr) == []
+        assert leak(function, argument, transform=ricalco.make_jaxpr) == []
     finally:
         STORE.pop("error", None)
 
@@ -383,20 +383,20 @@ def test_nothing_is_said_of_concrete_results_and_of_transforms_of_functions_of_t
         kept.append(X * 2)
         return x + kept[0]
     assert leak(f, X) == []
-    for transform in (calco.grad, calco.vmap, lambda g: lambda x: calco.vjp(g, x)):
-        assert leak(jnp.sin, 1.0 if transform is calco.grad else X, transform=transform) == []
+    for transform in (ricalco.grad, ricalco.vmap, lambda g: lambda x: ricalco.vjp(g, x)):
+        assert leak(jnp.sin, 1.0 if transform is ricalco.grad else X, transform=transform) == []
 
 
 def test_the_record_of_a_nested_program_holds_no_outer_value():
     stash: list = []
-    inner = calco.jit(lambda y: y + stash[0])
+    inner = ricalco.jit(lambda y: y + stash[0])
 
     def outer(x):
         stash.append(x)
         out = inner(1.0)
         stash.clear()
-        return out + calco.jit(lambda v: v * x)(x).sum()
-    calco.make_jaxpr(outer)(X)
+        return out + ricalco.jit(lambda v: v * x)(x).sum()
+    ricalco.make_jaxpr(outer)(X)
     [record] = inner.records()
     assert not any(isinstance(c, Tracer) for c in (*record.jaxpr.consts, *[c.value for c in record.captures]))
     assert [c.aval.short for c in record.captures] == ["f32[3]"] and "f32[3]" in repr(record.captures[0])

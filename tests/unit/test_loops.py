@@ -6,10 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, linearize, value_and_grad, vjp, vmap
-from calco.ir import check_jaxpr, evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, linearize, value_and_grad, vjp, vmap
+from ricalco.ir import check_jaxpr, evaluate_reference
 
 X = jnp.array([0.5, -1.0, 2.0], np.float32)
 W = jnp.array([[0.2, -0.4, 0.1], [0.3, 0.1, -0.2], [0.0, 0.5, 0.4]], np.float32)
@@ -21,15 +21,15 @@ class Python:
 
     @staticmethod
     def scan(f, init, xs=None, length=None, reverse=False, unroll=1):
-        leaves = calco.tree.leaves(xs)
+        leaves = ricalco.tree.leaves(xs)
         n = len(leaves[0]) if leaves else length
         carry, found = init, []
         for i in reversed(range(n)) if reverse else range(n):
-            carry, y = f(carry, calco.tree.map(lambda x, i=i: x[i], xs))
+            carry, y = f(carry, ricalco.tree.map(lambda x, i=i: x[i], xs))
             found.append(y)
         if reverse:
             found.reverse()
-        return carry, calco.tree.map(lambda *ys: jnp.stack(ys), *found)
+        return carry, ricalco.tree.map(lambda *ys: jnp.stack(ys), *found)
 
     @staticmethod
     def while_loop(cond_fun, body_fun, init):
@@ -53,7 +53,7 @@ class Python:
 
 
 def close(ours, expected, tolerance=2e-5):
-    ours, expected = calco.tree.leaves(ours), calco.tree.leaves(expected)
+    ours, expected = ricalco.tree.leaves(ours), ricalco.tree.leaves(expected)
     assert len(ours) == len(expected)
     for a, b in zip(ours, expected):
         assert np.shape(a) == np.shape(b)
@@ -135,7 +135,7 @@ def case(name):
 
 
 def total(f):
-    return lambda *args: sum(jnp.sum(jnp.sin(leaf)) for leaf in calco.tree.leaves(f(*args))
+    return lambda *args: sum(jnp.sum(jnp.sin(leaf)) for leaf in ricalco.tree.leaves(f(*args))
                              if jnp.issubdtype(jnp.result_type(leaf), jnp.floating))
 
 
@@ -145,13 +145,13 @@ def test_values(name):
     expected = python(X, W)
     close(f(X, W), expected)
     close(jit(f)(X, W), expected)
-    check_jaxpr(calco.make_jaxpr(f)(X, W))
+    check_jaxpr(ricalco.make_jaxpr(f)(X, W))
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_the_meaning_of_the_program_in_numpy(name):
     f, python = case(name)
-    closed = calco.make_jaxpr(f)(X, W)
+    closed = ricalco.make_jaxpr(f)(X, W)
     close(evaluate_reference(closed.jaxpr, closed.consts, X, W), python(X, W))
 
 
@@ -165,7 +165,7 @@ def test_forward_mode(name):
     close(jit(lambda x, w: jvp(f, (x, w), tangents))(X, W), expected)
     out, push = linearize(f, X, W)
     close((out, push(*tangents)), expected)
-    check_jaxpr(calco.make_jaxpr(lambda x, w: jvp(f, (x, w), tangents))(X, W))
+    check_jaxpr(ricalco.make_jaxpr(lambda x, w: jvp(f, (x, w), tangents))(X, W))
     close(jvp(lambda x: f(x, W), (X,), tangents[:1]), jvp(lambda x: python(x, W), (X,), tangents[:1]))
 
 
@@ -177,7 +177,7 @@ def test_reverse_mode(name):
     close(value_and_grad(f, (0, 1))(X, W), expected)
     close(jit(value_and_grad(f, (0, 1)))(X, W), expected)
     close(value_and_grad(jit(f), (0, 1))(X, W), expected)
-    check_jaxpr(calco.make_jaxpr(grad(f, (0, 1)))(X, W))
+    check_jaxpr(ricalco.make_jaxpr(grad(f, (0, 1)))(X, W))
     close(grad(f)(X, W), expected[1][0])
 
 
@@ -187,11 +187,11 @@ def test_mapped(name):
     xs, ws = jnp.stack([X, X * 0.3 + 1, -X]), jnp.stack([W, W.T, W * 0.5])
     for axes in ((0, None), (None, 0), (0, 0)):
         args = [a if axis == 0 else a[0] for axis, a in zip(axes, (xs, ws))]
-        expected = calco.tree.map(lambda *v: np.stack(v), *[
+        expected = ricalco.tree.map(lambda *v: np.stack(v), *[
             python(*[a[i] if axis == 0 else a for axis, a in zip(axes, args)]) for i in range(3)])
         close(vmap(f, axes)(*args), expected)
         close(jit(vmap(f, axes))(*args), expected)
-        check_jaxpr(calco.make_jaxpr(vmap(f, axes))(*args))
+        check_jaxpr(ricalco.make_jaxpr(vmap(f, axes))(*args))
     close(vmap(f, (1, 1))(xs.T, jnp.moveaxis(ws, 0, 1)), expected)
 
 
@@ -213,16 +213,16 @@ SECOND = ["rnn", "two carries, a counter", "reverse, unroll 3", "fori", "scan in
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("outer, inner", list(itertools.product(("forward", "reverse"), repeat=2)))
 def test_second_derivatives(name, outer, inner):
-    modes = {"forward": calco.jacfwd, "reverse": calco.jacrev}
+    modes = {"forward": ricalco.jacfwd, "reverse": ricalco.jacrev}
     f, python = case(name)
-    expected = calco.hessian(total(python))(X, W)
+    expected = ricalco.hessian(total(python))(X, W)
     close(jit(modes[outer](modes[inner](total(f))))(X, W), expected, 2e-4)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_backward_is_the_adjoint_of_forward(name):
     f, _ = case(name)
-    floating = lambda *args: [leaf for leaf in calco.tree.leaves(f(*args)) if leaf.dtype == np.float32]  # noqa: E731
+    floating = lambda *args: [leaf for leaf in ricalco.tree.leaves(f(*args)) if leaf.dtype == np.float32]  # noqa: E731
     random = np.random.default_rng(0)
     dx, dw = random.normal(size=X.shape).astype("f"), random.normal(size=W.shape).astype("f")
     outs, dots = jvp(floating, (X, W), (dx, dw))

@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.control import carries
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.control import carries
 
 X = jnp.arange(4.0)
 ZERO = jnp.float32(0)  # a Python number would be weak, and the body traced again for the type it settles on
@@ -133,7 +133,7 @@ def test_other_types_and_options_are_other_programs():
     make = lambda: lambda c, x: (c + x, None)  # noqa: E731
     assert lax.scan(make(), 0, X)[0].dtype == np.float32
     assert lax.scan(make(), 0, X.astype("int32"))[0].dtype == np.int32
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         assert lax.scan(make(), 0.0, np.arange(3.0))[0].dtype == np.float64
 
 

@@ -7,12 +7,12 @@ import weakref
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, make_jaxpr, vmap
-from calco.avals import dtypes
-from calco.ir import dce, subjaxprs
-from calco.jit import eager
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, make_jaxpr, vmap
+from ricalco.avals import dtypes
+from ricalco.ir import dce, subjaxprs
+from ricalco.jit import eager
 
 X = jnp.arange(3.0)
 ROWS = jnp.ones((4, 3))
@@ -179,7 +179,7 @@ def test_an_error_in_a_body_says_which_function_of_which_loop():
     def step(i, c):
         return c if c.sum() > 0 else -c
 
-    with pytest.raises(calco.errors.TracerBoolConversionError) as error:
+    with pytest.raises(ricalco.errors.TracerBoolConversionError) as error:
         lax.fori_loop(0, 3, step, X)
     assert "`c`" in str(error.value)
     assert any("body_fun of lax.fori_loop, step at test_loops_rules.py" in note for note in error.value.__notes__)
@@ -235,7 +235,7 @@ def test_dtypes_of_carries(dtype):
 
 
 def test_x64():
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         carry, ys = lax.scan(lambda c, r: (c + r, c), 0.0, jnp.arange(3.0, dtype=np.float64))
         assert carry.dtype == ys.dtype == np.float64
         assert lax.fori_loop(0, 3, lambda i, c: c + i, np.int64(1) << 40).item() == (1 << 40) + 3
@@ -291,11 +291,11 @@ def test_the_transpose_of_a_loop_with_a_counter():
     def f(x):
         return lax.fori_loop(0, 4, lambda i, c: c * (i + 1), x)
 
-    (back,) = calco.linear_transpose(f, X)(jnp.ones(3))
+    (back,) = ricalco.linear_transpose(f, X)(jnp.ones(3))
     np.testing.assert_array_equal(back, [24, 24, 24])
-    (back,) = calco.linear_transpose(lambda x: lax.scan(lambda c, r: ((c[0] + 1, c[1] * r + x), c[1] * c[0]),
+    (back,) = ricalco.linear_transpose(lambda x: lax.scan(lambda c, r: ((c[0] + 1, c[1] * r + x), c[1] * c[0]),
                                                         (jnp.float32(1), x), ROWS)[1].sum(), X)(1.0)
-    expected = calco.jacfwd(lambda x: sum((i + 1) * (i + 1) * x for i in range(4)).sum())(X)
+    expected = ricalco.jacfwd(lambda x: sum((i + 1) * (i + 1) * x for i in range(4)).sum())(X)
     np.testing.assert_array_equal(back, expected)
 
 
@@ -324,7 +324,7 @@ def test_a_condition_that_is_not_mapped_stays_a_scalar():
 
 def test_with_jit_disabled_the_loops_run_in_python():
     seen = []
-    with calco.disable_jit():
+    with ricalco.disable_jit():
         lax.fori_loop(0, 3, lambda i, c: seen.append(i) or c, X)
         total, ys = lax.scan(lambda c, r: (c + float(r), c), 0.0, X, reverse=True)
         out = lax.while_loop(lambda c: c < 3, lambda c: c + 1, 0)
@@ -334,7 +334,7 @@ def test_with_jit_disabled_the_loops_run_in_python():
 def test_loops_leave_no_program_alive():
     closed = make_jaxpr(grad(lambda x: lax.scan(lambda c, r: (jnp.sin(c) * r, c), x, ROWS)[0].sum()))(X)
     bodies = [weakref.ref(p) for e in closed.eqns for p in subjaxprs(e.params)]
-    dce(closed), calco.jaxprs.check_jaxpr(closed)
+    dce(closed), ricalco.jaxprs.check_jaxpr(closed)
     del closed
     gc.collect()
     assert bodies and not any(ref() for ref in bodies)

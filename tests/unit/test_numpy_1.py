@@ -1,12 +1,12 @@
-"""`calco.numpy` on its own: under jit, grad and vmap, its recorded programs, its errors."""
+"""`ricalco.numpy` on its own: under jit, grad and vmap, its recorded programs, its errors."""
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.core import errors, values
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.core import errors, values
 
 X = jnp.asarray(np.float32([[0.5, -1.5, 2.25], [3.0, -0.25, 1.0]]))
 Y = jnp.asarray(np.float32([[1.5, 2.0, -0.5], [0.75, -2.0, 4.0]]))
@@ -60,8 +60,8 @@ def flat_sum(function):
 @pytest.mark.parametrize("name", SMOOTH)
 def test_gradients_agree_with_finite_differences(name):
     function = flat_sum(SMOOTH[name])
-    compiled = calco.jit(function)
-    gradients = calco.jit(calco.grad(function, argnums=(0, 1)))(X, Y)
+    compiled = ricalco.jit(function)
+    gradients = ricalco.jit(ricalco.grad(function, argnums=(0, 1)))(X, Y)
     direction = [np.float32(np.random.RandomState(i).randn(2, 3)) for i in (1, 2)]
     step = 1e-2
     high, low = [float(compiled(*[v + sign * step * d for v, d in zip((X, Y), direction)])) for sign in (1, -1)]
@@ -74,20 +74,20 @@ def test_gradients_agree_with_finite_differences(name):
 def test_mapped_over_a_batch_is_a_loop(name):
     function = SMOOTH[name]
     xs = jnp.asarray(np.random.RandomState(0).randn(4, 2, 3).astype(np.float32))
-    found = calco.jit(calco.vmap(lambda x: function(x, Y)))(xs)
+    found = ricalco.jit(ricalco.vmap(lambda x: function(x, Y)))(xs)
     for i in range(4):
         np.testing.assert_allclose(np.asarray(found)[i], np.asarray(function(xs[i], Y)), rtol=2e-5, atol=2e-5)
 
 
 def test_derivatives_where_naive_formulas_go_wrong():
     def slopes(function, *at):
-        return [float(g) for g in calco.grad(function, argnums=tuple(range(len(at))))(*at)]
+        return [float(g) for g in ricalco.grad(function, argnums=tuple(range(len(at))))(*at)]
 
     assert slopes(jnp.logaddexp, 2.0, 2.0) == [0.5, 0.5]
     assert slopes(jnp.logaddexp, jnp.inf, 1.0)[0] == 1.0
     assert slopes(jnp.i0, 0.0) == [0.0]
     assert slopes(jnp.sinc, 0.0) == [0.0]
-    assert slopes(calco.grad(jnp.sinc), 0.0)[0] == pytest.approx(-np.pi ** 2 / 3, rel=1e-5)
+    assert slopes(ricalco.grad(jnp.sinc), 0.0)[0] == pytest.approx(-np.pi ** 2 / 3, rel=1e-5)
     assert slopes(lambda x: jnp.frexp(x)[0], 6.0) == [0.125]
     assert all(np.isfinite(slopes(jnp.hypot, 0.0, 0.0)))
     assert slopes(lambda x: jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1.0)), 0.0), -1.0) == [0.0]
@@ -98,7 +98,7 @@ def test_every_slot_of_arrays_is_filled():
 
 
 def test_a_composite_records_its_operations_inline():
-    assert str(calco.make_jaxpr(lambda x: jnp.mean(x, axis=1))(X)) == (
+    assert str(ricalco.make_jaxpr(lambda x: jnp.mean(x, axis=1))(X)) == (
         "{ lambda ; a:f32[2,3]. let\n"
         "    b:f32[2] = reduce_sum[axes=(1,)] a\n"
         "    c:f32[2] = div b 3.0:f32[]\n"
@@ -107,13 +107,13 @@ def test_a_composite_records_its_operations_inline():
 
 def test_matmul_and_einsum_are_one_dot_general():
     for function in (lambda x, y: x @ y, lambda x, y: jnp.einsum("ij,jk->ik", x, y), jnp.dot):
-        jaxpr = calco.make_jaxpr(function)(X, Y.T)
+        jaxpr = ricalco.make_jaxpr(function)(X, Y.T)
         assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["dot_general"]
 
 
 def test_einsum_swaps_operands_rather_than_transposing_the_result():
     a, b = jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))
-    jaxpr = calco.make_jaxpr(lambda a, b: jnp.einsum("bij,bjk->bki", a, b))(a, b)
+    jaxpr = ricalco.make_jaxpr(lambda a, b: jnp.einsum("bij,bjk->bki", a, b))(a, b)
     assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["dot_general"]
 
 
@@ -139,7 +139,7 @@ def test_an_error_is_not_remembered():
 
 
 def test_sequences_of_traced_values_become_one_array():
-    @calco.jit
+    @ricalco.jit
     def function(x):
         return jnp.array([[x[0], 1], [2, x[1]]]), jnp.array([x, x + 1]), jnp.stack([jnp.asarray([x[0]]), x[:1]])
 
@@ -150,14 +150,14 @@ def test_sequences_of_traced_values_become_one_array():
 
 def test_arange_of_a_traced_length_names_the_function():
     with pytest.raises(errors.ConcretizationTypeError, match="arange"):
-        calco.jit(lambda n: jnp.arange(n))(3)
+        ricalco.jit(lambda n: jnp.arange(n))(3)
 
 
 def test_bincount_of_traced_values_needs_a_length():
     v = jnp.asarray([1, 1, 3])
     with pytest.raises(errors.ConcretizationTypeError, match="length"):
-        calco.jit(jnp.bincount)(v)
-    assert calco.jit(lambda v: jnp.bincount(v, length=5))(v).tolist() == [0, 2, 0, 1, 0]
+        ricalco.jit(jnp.bincount)(v)
+    assert ricalco.jit(lambda v: jnp.bincount(v, length=5))(v).tolist() == [0, 2, 0, 1, 0]
 
 
 def test_an_array_is_a_copy_of_what_numpy_held():
@@ -202,7 +202,7 @@ def test_numpy_on_the_left_of_matmul():
 
 
 def test_double_precision_under_x64():
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         assert jnp.zeros(2).dtype == jnp.float64
         assert jnp.arange(3).dtype == jnp.int64
         assert jnp.sum(jnp.asarray([1, 2], jnp.int8)).dtype == jnp.int64

@@ -6,9 +6,9 @@ import inspect
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.numpy import (
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.numpy import (
     applying,
     casting,
     joining,
@@ -34,14 +34,14 @@ def test_every_public_function_is_documented_and_reachable(room):
 
 def test_traced_functions_keep_no_python_values():
     """The same call twice in one program records the same equations, replayed."""
-    once = calco.make_jaxpr(lambda x: jnp.pad(x, 1, "reflect"))(X)
-    twice = calco.make_jaxpr(lambda x: (jnp.pad(x, 1, "reflect"), jnp.pad(x, 1, "reflect")))(X)
+    once = ricalco.make_jaxpr(lambda x: jnp.pad(x, 1, "reflect"))(X)
+    twice = ricalco.make_jaxpr(lambda x: (jnp.pad(x, 1, "reflect"), jnp.pad(x, 1, "reflect")))(X)
     assert len(twice.jaxpr.eqns) == 2 * len(once.jaxpr.eqns)
 
 
 def test_borders_are_made_of_slices_not_gathers():
     for mode in ("edge", "reflect", "symmetric", "wrap"):
-        assert "gather" not in str(calco.make_jaxpr(lambda x, mode=mode: jnp.pad(x, 2, mode))(X))
+        assert "gather" not in str(ricalco.make_jaxpr(lambda x, mode=mode: jnp.pad(x, 2, mode))(X))
 
 
 @pytest.mark.parametrize("function", [
@@ -56,12 +56,12 @@ def test_gradients_of_rearrangements(function):
     v = 1e-3 * np.random.default_rng(2).normal(size=X.shape).astype(np.float32)
 
     def check(x, v):
-        out, tangent = calco.jvp(function, (x,), (v,))
+        out, tangent = ricalco.jvp(function, (x,), (v,))
         w = jnp.cos(jnp.arange(out.size, dtype="float32")).reshape(out.shape)
-        (cotangent,) = calco.vjp(function, x)[1](w)
+        (cotangent,) = ricalco.vjp(function, x)[1](w)
         return (tangent * w).sum(), (cotangent * v).sum(), tangent, function(x + v) - out
 
-    left, right, tangent, difference = calco.jit(check)(X, v)
+    left, right, tangent, difference = ricalco.jit(check)(X, v)
     np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(np.asarray(tangent), np.asarray(difference), atol=2e-6)
 
@@ -73,7 +73,7 @@ def test_searchsorted_methods_agree():
     v = np.append(rng.integers(-2, 11, 40), [np.nan] * 2).astype(np.float32)
     methods = ("scan", "scan_unrolled", "sort", "compare_all")
     for side in ("left", "right"):
-        found = calco.jit(lambda a, v, side=side: [jnp.searchsorted(a, v, side, method=m) for m in methods])(a, v)
+        found = ricalco.jit(lambda a, v, side=side: [jnp.searchsorted(a, v, side, method=m) for m in methods])(a, v)
         for one in found:
             assert one.tolist() == np.searchsorted(a, v, side).tolist()
 
@@ -89,7 +89,7 @@ def test_diagonal_that_starts_again():
 
 
 def test_partition_law():
-    found = calco.jit(lambda x: [jnp.partition(x, k, axis=1) for k in range(4)])(X)
+    found = ricalco.jit(lambda x: [jnp.partition(x, k, axis=1) for k in range(4)])(X)
     for k, part in enumerate(np.asarray(p) for p in found):
         ordered = np.sort(X, axis=1)
         np.testing.assert_array_equal(part[:, k], ordered[:, k])
@@ -98,14 +98,14 @@ def test_partition_law():
 
 def test_a_size_makes_results_static():
     x = np.array([0, 3, 0, 3, 5])
-    places, distinct, both = calco.jit(lambda x: (jnp.nonzero(x, size=2)[0], jnp.unique(x, size=4, fill_value=-1),
+    places, distinct, both = ricalco.jit(lambda x: (jnp.nonzero(x, size=2)[0], jnp.unique(x, size=4, fill_value=-1),
                                                   jnp.intersect1d(x, x[:2], size=3, fill_value=9)))(x)
     assert places.tolist() == [1, 3] and distinct.tolist() == [0, 3, 5, -1] and both.tolist() == [0, 3, 9]
 
 
 def test_messages_name_the_remedy():
-    with pytest.raises(calco.errors.ConcretizationTypeError, match="size"):
-        calco.make_jaxpr(jnp.nonzero)(X)
+    with pytest.raises(ricalco.errors.ConcretizationTypeError, match="size"):
+        ricalco.make_jaxpr(jnp.nonzero)(X)
     with pytest.raises(ValueError, match="inplace=False"):
         jnp.put(X, 0, 1)
     with pytest.raises(TypeError, match=r"cannot reshape array of shape \(3, 4\) \(size 12\) into shape \(5,\)"):

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-import calco.numpy as jnp
+import ricalco.numpy as jnp
 from tests.unit.observing import MECHANISMS, Seen, asserting
 
 pytestmark = pytest.mark.parametrize("how", MECHANISMS)

@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 import pytest
 
-import calco.numpy as jnp
+import ricalco.numpy as jnp
 from tests.unit.observing import MECHANISMS, Seen
 
 pytestmark = pytest.mark.parametrize("how", MECHANISMS)
@@ -33,7 +33,7 @@ TABLE = np.zeros(3)
 GENERATOR = np.random.default_rng(0)
 VARIABLE = contextvars.ContextVar("VARIABLE", default=0)
 HOLDER = types.SimpleNamespace(x=0)
-LOG = logging.getLogger("calco.test")
+LOG = logging.getLogger("ricalco.test")
 ITEMS = iter([1, 2, 3, 4, 5])
 
 
@@ -73,13 +73,13 @@ def test_writes_to_names(how):
         COUNT += 1
         total = 2
         VARIABLE.set(3)
-        os.environ["CALCO_TEST_WRITE"] = "1"
-        del os.environ["CALCO_TEST_WRITE"]
+        os.environ["RICALCO_TEST_WRITE"] = "1"
+        del os.environ["RICALCO_TEST_WRITE"]
         return x
 
     assert Seen(function, 1.0, how=how).effects == [
         ("global write", "global COUNT"), ("nonlocal write", "nonlocal total"), ("global write", "VARIABLE.set(3)"),
-        ("mutation", 'os.environ["CALCO_TEST_WRITE"] = ...'), ("mutation", 'del os.environ["CALCO_TEST_WRITE"]')]
+        ("mutation", 'os.environ["RICALCO_TEST_WRITE"] = ...'), ("mutation", 'del os.environ["RICALCO_TEST_WRITE"]')]
 
 
 def test_mutation_of_what_outlives_the_trace(how):

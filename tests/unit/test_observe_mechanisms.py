@@ -10,11 +10,11 @@ import weakref
 import numpy as np
 import pytest
 
-import calco.numpy as jnp
-from calco.avals import shaped
-from calco.tracing import stage
-from calco.tracing.facts import Observation
-from calco.tracing.observe import Observer, observe
+import ricalco.numpy as jnp
+from ricalco.avals import shaped
+from ricalco.tracing import stage
+from ricalco.tracing.facts import Observation
+from ricalco.tracing.observe import Observer, observe
 from tests.unit.observing import MECHANISMS, Seen
 
 mechanisms = pytest.mark.parametrize("how", MECHANISMS)
@@ -257,7 +257,7 @@ def test_the_library_is_looked_into_when_asked(how):
         "test_the_library_is_looked_into_when_asked.<locals>.function"]
     seen = Seen(function, 1.0, how=how, library=True)
     assert "dumps" in [listing.function for listing in seen.facts.listings]
-    assert not any(f"calco{sep}tracing" in listing.file for listing in seen.facts.listings for sep in "/\\")
+    assert not any(f"ricalco{sep}tracing" in listing.file for listing in seen.facts.listings for sep in "/\\")
 
 
 @mechanisms

@@ -14,8 +14,8 @@ import types
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 from tests.unit.observing import MECHANISMS, Seen
 
 pytestmark = pytest.mark.parametrize("how", MECHANISMS)
@@ -201,16 +201,16 @@ def test_defaults_and_partial_arguments(how):
 
 
 def test_environment(how, monkeypatch):
-    monkeypatch.setenv("CALCO_TEST_MODE", "3")
-    monkeypatch.delenv("CALCO_TEST_NONE", raising=False)
+    monkeypatch.setenv("RICALCO_TEST_MODE", "3")
+    monkeypatch.delenv("RICALCO_TEST_NONE", raising=False)
 
     def function(x):
-        first = float(os.environ["CALCO_TEST_MODE"]) + float(os.environ.get("CALCO_TEST_MODE"))
-        return x + first if os.getenv("CALCO_TEST_NONE") is None else x
+        first = float(os.environ["RICALCO_TEST_MODE"]) + float(os.environ.get("RICALCO_TEST_MODE"))
+        return x + first if os.getenv("RICALCO_TEST_NONE") is None else x
 
     seen = Seen(function, 1.0, how=how)
-    assert seen.values == {'os.environ["CALCO_TEST_MODE"]': "'3'", 'os.environ["CALCO_TEST_NONE"]': "missing"}
-    read = seen.reads['os.environ["CALCO_TEST_MODE"]']
+    assert seen.values == {'os.environ["RICALCO_TEST_MODE"]': "'3'", 'os.environ["RICALCO_TEST_NONE"]': "missing"}
+    read = seen.reads['os.environ["RICALCO_TEST_MODE"]']
     assert read.kind == "environment" and read.count == 2
 
 
@@ -277,18 +277,18 @@ def test_traced_values_and_functions_are_no_reads(how):
 
 
 def test_transforms_and_nested_jit(how):
-    jitted = calco.jit(lambda x: x * RATE)
+    jitted = ricalco.jit(lambda x: x * RATE)
 
     def function(x):
-        g = calco.grad(lambda y: jnp.sum(y * MODEL.gain))(x)
-        return calco.vmap(lambda y: y * CONFIG.rate)(g) + jitted(x)
+        g = ricalco.grad(lambda y: jnp.sum(y * MODEL.gain))(x)
+        return ricalco.vmap(lambda y: y * CONFIG.rate)(g) + jitted(x)
 
     seen = Seen(function, jnp.ones(2), how=how)
     assert {"global MODEL.gain", "global CONFIG.rate", "global RATE"} <= set(seen.values)
 
 
 def test_a_body_that_did_not_run_is_stated(how):
-    @calco.jit
+    @ricalco.jit
     def jitted(x):
         return x * RATE
 

@@ -12,16 +12,16 @@ import re
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.report.account import Failure, account_of
-from calco.report.page import fragment, jaxpr_html, page
-from calco.report.page_html import escape, ranges
-from calco.report.page_places import Places
-from calco.report.page_rows import Loop, Repeat, Row, RowPage, folds
-from calco.report.page_source import called, marked, segments
-from calco.tracing import Place
-from calco.tracing.facts import Listing, SourceLine
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.report.account import Failure, account_of
+from ricalco.report.page import fragment, jaxpr_html, page
+from ricalco.report.page_html import escape, ranges
+from ricalco.report.page_places import Places
+from ricalco.report.page_rows import Loop, Repeat, Row, RowPage, folds
+from ricalco.report.page_source import called, marked, segments
+from ricalco.tracing import Place
+from ricalco.tracing.facts import Listing, SourceLine
 from tests.unit.page_accounts import ITERATIONS, NASTY, large, layer, model, place, small
 
 VOID = {"meta", "input", "br"}
@@ -233,18 +233,18 @@ def test_an_account_without_observation():
 def test_an_account_without_source():
     names = {}
     exec(compile("def f(x):\n    return -x", "<nowhere>", "exec"), names)
-    traced = calco.jit(names["f"]).trace(1.0)
+    traced = ricalco.jit(names["f"]).trace(1.0)
     found = Document(page(account_of(traced.record, traced=traced)))
     assert "There is no source" in found.named("lines")["text"]
     assert len(found.rows("e")) == 1
 
 
 def test_a_program_used_twice_is_one_group():
-    @calco.jit
+    @ricalco.jit
     def twice(x):
         return jnp.sin(x) * 2
 
-    traced = calco.jit(lambda x: twice(twice(x))).trace(1.0)
+    traced = ricalco.jit(lambda x: twice(twice(x))).trace(1.0)
     found = Document(page(account_of(traced.record, traced=traced)))
     assert [r["id"] for r in found.rows("e")] == ["e0", "e1"]
     assert ["q0.0", "q0.1"] == [r["id"] for r in found.rows("q")]
@@ -261,7 +261,7 @@ def test_fragments_have_no_script_and_no_ids(make):
         assert not {"id", "tabindex", "onclick", "role"} & element.keys(), element
     style = next(e["text"] for e in found.elements if e["tag"] == "style")
     for selector in re.findall(r"([^{}]+)\{", re.sub(r"/\*.*?\*/", "", style)):
-        assert all(part.strip().startswith(".calco-account") for part in selector.split(",")), selector
+        assert all(part.strip().startswith(".ricalco-account") for part in selector.split(",")), selector
 
 
 def test_fragments_say_what_the_account_says():
@@ -273,7 +273,7 @@ def test_fragments_say_what_the_account_says():
 
 
 def test_notebooks_show_programs_as_html():
-    closed = calco.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
+    closed = ricalco.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)
     assert closed._repr_html_() == jaxpr_html(closed)
     account = small()
     assert account._repr_html_() == fragment(account)
@@ -285,7 +285,7 @@ def test_a_long_program_is_cut_in_notebooks():
             x = -x
         return x
 
-    text = jaxpr_html(calco.make_jaxpr(long)(1.0))
+    text = jaxpr_html(ricalco.make_jaxpr(long)(1.0))
     assert text.count(">neg<") == 1001  # and the word of the group
     assert "and 100 equations more" in text
 
@@ -424,7 +424,7 @@ def test_values_that_cannot_be_shown():
 
 
 def test_numpy_scalars_and_types_in_the_signature():
-    traced = calco.jit(lambda x, y: x).trace(np.float32(1), {"a": jnp.ones((2, 3), jnp.bfloat16)})
+    traced = ricalco.jit(lambda x, y: x).trace(np.float32(1), {"a": jnp.ones((2, 3), jnp.bfloat16)})
     account = account_of(traced.record, traced=traced)
     assert "y['a']bf16[2,3]12 Bnot used" in Document(page(account)).named("signature")["text"]
 
@@ -435,7 +435,7 @@ def test_what_repeats_is_a_table_and_a_note_at_its_line():
             x = jnp.sin(x) * 0.9 + x
         return x
 
-    text = page(calco.explain(repeats)(np.ones(3, np.float32)))
+    text = page(ricalco.explain(repeats)(np.ones(3, np.float32)))
     found = Document(text)
     assert any("Repeats" in e["text"] for e in found.elements if e.get("role") == "tab")
     assert "compiled as a loop of 100 rounds" in text and ">300 as 4<" in text

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from calco.report.page import fragment, page
-from calco.tracing import place_of
+from ricalco.report.page import fragment, page
+from ricalco.tracing import place_of
 from tests.unit.page_accounts import ITERATIONS, large, layer, model, place, small
 from tests.unit.page_browser import CHROMIUM, browser
 
@@ -317,5 +317,5 @@ def test_a_fragment_opens(chromium, files):
     chromium.problems.clear()
     chromium.ask("Page.navigate", {"url": files["fragment"]})
     chromium.run(SOON)
-    assert chromium.run("document.querySelector('.calco-account').checkVisibility()")
+    assert chromium.run("document.querySelector('.ricalco-account').checkVisibility()")
     assert chromium.problems == []

@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-import calco.ops
-from calco import jvp, vjp, vmap
-from calco.avals import ShapedArray, dtypes, options, shaped
-from calco.core import Primitive
-from calco.engine import Executable, put
-from calco.ir import check_jaxpr
-from calco.ir.evaluate import evaluate_reference
-from calco.jit.lowering import lower_module
-from calco.ops.references import REFERENCE_PRIMITIVES
-from calco.tracing import stage
+import ricalco.ops
+from ricalco import jvp, vjp, vmap
+from ricalco.avals import ShapedArray, dtypes, options, shaped
+from ricalco.core import Primitive
+from ricalco.engine import Executable, put
+from ricalco.ir import check_jaxpr
+from ricalco.ir.evaluate import evaluate_reference
+from ricalco.jit.lowering import lower_module
+from ricalco.ops.references import REFERENCE_PRIMITIVES
+from ricalco.tracing import stage
 from tests.cases import CASES, Case
 
 TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 4e-6, "complex64": 8e-6, "float16": 2e-3,
@@ -28,10 +28,10 @@ BATCH = 3
 
 
 def primitives() -> dict[str, Primitive]:
-    """Every `Primitive` that a module of `calco.ops` defines."""
+    """Every `Primitive` that a module of `ricalco.ops` defines."""
     found = {}
-    for module in pkgutil.iter_modules(calco.ops.__path__):
-        for value in vars(importlib.import_module(f"calco.ops.{module.name}")).values():
+    for module in pkgutil.iter_modules(ricalco.ops.__path__):
+        for value in vars(importlib.import_module(f"ricalco.ops.{module.name}")).values():
             # Operations on references have no meaning in NumPy; tests/unit/test_refs.py has theirs.
             if isinstance(value, Primitive) and value not in REFERENCE_PRIMITIVES:
                 found[value.name] = value
@@ -98,7 +98,7 @@ def test_every_primitive_has_a_row():
 
 def test_every_row_names_a_primitive():
     unknown = sorted(set(CASES) - set(PRIMITIVES))
-    assert not unknown, f"tests/cases has rows for {unknown}, which calco.ops does not define"
+    assert not unknown, f"tests/cases has rows for {unknown}, which ricalco.ops does not define"
 
 
 # --- values and types -------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import assert_static, check_pure, lax
-from calco.errors import ConcretizationTypeError, ImpureFunctionError
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import assert_static, check_pure, lax
+from ricalco.errors import ConcretizationTypeError, ImpureFunctionError
 
 X = np.ones(3, np.float32)
 COUNT = 0
@@ -164,9 +164,9 @@ def pure_functions():
             parts.append(x * i)
         return sum(parts)
     params = [(np.ones((3, 3), np.float32), X)] * 2
-    return [(net, (params, X)), (conditional, (X,)), (scratch, (X,)), (calco.grad(net), (params, X)),
-            (calco.jit(lambda x: calco.jit(jnp.sin)(x) + WEIGHTS), (X,)), (lambda x: x + len(os.environ), (X,)),
-            (lambda x: {"nan": x * float("nan"), "zero": x * -0.0}, (X,)), (calco.vmap(lambda v: v * 2), (X,))]
+    return [(net, (params, X)), (conditional, (X,)), (scratch, (X,)), (ricalco.grad(net), (params, X)),
+            (ricalco.jit(lambda x: ricalco.jit(jnp.sin)(x) + WEIGHTS), (X,)), (lambda x: x + len(os.environ), (X,)),
+            (lambda x: {"nan": x * float("nan"), "zero": x * -0.0}, (X,)), (ricalco.vmap(lambda v: v * 2), (X,))]
 
 
 @pytest.mark.parametrize("function, args", pure_functions(), ids=lambda v: getattr(v, "__name__", ""))
@@ -188,14 +188,14 @@ def test_printing_and_counting_that_changes_nothing_is_no_difference(capsys):
 
 
 def test_nested_jitted_functions_are_traced_again():
-    inner = calco.jit(lambda x: x * random.random())
+    inner = ricalco.jit(lambda x: x * random.random())
     inner.trace(1.0)
-    report = check_pure(calco.jit(lambda x: inner(x) + 1))(1.0)
+    report = check_pure(ricalco.jit(lambda x: inner(x) + 1))(1.0)
     assert [d.kind for d in report.differences] == ["literal"] and report.sources[0].kind == "random"
 
 
 def test_a_jitted_function_learns_nothing():
-    f = calco.jit(lambda x, n: x * n, static_argnames="n")
+    f = ricalco.jit(lambda x, n: x * n, static_argnames="n")
     assert check_pure(f)(1.0, n=3).pure
     assert f.cache_info().misses == 0 and f.retraces() == ()
     assert check_pure(lambda x, n: x * n, static_argnames="n")(1.0, n=3).first.jaxpr.invars[0].aval.shape == ()
@@ -212,7 +212,7 @@ def test_wrong_arguments():
     with pytest.raises(TypeError, match="check_pure"):
         check_pure(3)
     with pytest.raises(ValueError, match="is jitted"):
-        check_pure(calco.jit(draws), static_argnums=0)
+        check_pure(ricalco.jit(draws), static_argnums=0)
     with pytest.raises(TypeError, match="missing"):
         check_pure(draws)()
 
@@ -224,22 +224,22 @@ def test_a_traced_value_is_refused_by_name():
         assert_static(n, "n")
         return x
     with pytest.raises(ConcretizationTypeError, match="assert_static of `n` needs the data now") as caught:
-        calco.jit(f).trace(1.0, 2)
+        ricalco.jit(f).trace(1.0, 2)
     assert caught.value.place.text == 'assert_static(n, "n")'
     assert 'static_argnames="n"' in caught.value.remedy and caught.value.arguments == ("n",)
     with pytest.raises(ConcretizationTypeError, match="`the value`"):
-        calco.make_jaxpr(lambda x: assert_static({"a": [1, x]}))(1.0)
+        ricalco.make_jaxpr(lambda x: assert_static({"a": [1, x]}))(1.0)
     with pytest.raises(ConcretizationTypeError):
-        calco.vmap(lambda x: assert_static(x, "x"))(X)
+        ricalco.vmap(lambda x: assert_static(x, "x"))(X)
 
 
 def test_what_is_known_passes():
     tree = {"a": [1, jnp.ones(2)], "b": "text", "c": None}
     assert assert_static(tree, "tree") is tree
-    assert calco.jit(lambda x, n: x * assert_static(n, "n"), static_argnums=1).trace(1.0, 3) is not None
-    assert float(calco.grad(lambda x: x * float(assert_static(x, "x")))(2.0)) == 2.0
+    assert ricalco.jit(lambda x, n: x * assert_static(n, "n"), static_argnums=1).trace(1.0, 3) is not None
+    assert float(ricalco.grad(lambda x: x * float(assert_static(x, "x")))(2.0)) == 2.0
     shapes = []
-    calco.jit(lambda x: (shapes.append(assert_static(x.shape, "shape")), x)[1]).trace(X)
+    ricalco.jit(lambda x: (shapes.append(assert_static(x.shape, "shape")), x)[1]).trace(X)
     assert shapes == [(3,)]
     with pytest.raises(TypeError, match="name must be a str"):
         assert_static(1, 2)

@@ -5,10 +5,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, vmap
-from calco.ir import check_jaxpr, evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, vmap
+from ricalco.ir import check_jaxpr, evaluate_reference
 
 V = np.array([0.3, -0.8, 1.1])
 DIRECTION = np.array([0.6, -0.2, 0.4])
@@ -63,7 +63,7 @@ class Python:
 
 
 class Compiled:
-    """The same, by functions of calco."""
+    """The same, by functions of ricalco."""
     xp = jnp
     cond = staticmethod(lax.cond)
     switch = staticmethod(lax.switch)
@@ -71,7 +71,7 @@ class Compiled:
     while_ = staticmethod(lax.while_loop)
     map = staticmethod(lax.map)
     call = staticmethod(lambda f, state: jit(f)(state))
-    remat = staticmethod(lambda f, state: calco.checkpoint(f)(state))
+    remat = staticmethod(lambda f, state: ricalco.checkpoint(f)(state))
 
     def fori(self, n, body, state):
         return lax.fori_loop(0, n, body, state)
@@ -164,7 +164,7 @@ def test_values(program):
     x = np.float32(V)
     close(jit(f)(x), expected)
     close(f(jnp.asarray(x)), expected)
-    closed = calco.make_jaxpr(f)(x)
+    closed = ricalco.make_jaxpr(f)(x)
     check_jaxpr(closed)
     close(evaluate_reference(closed.jaxpr, closed.consts, x)[0], expected)
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, jvp, lax, make_jaxpr, vmap
-from calco.avals import dtypes, options
-from calco.ir import check_jaxpr
-from calco.ir.evaluate import evaluate_reference
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, jvp, lax, make_jaxpr, vmap
+from ricalco.avals import dtypes, options
+from ricalco.ir import check_jaxpr
+from ricalco.ir.evaluate import evaluate_reference
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 from hypothesis import HealthCheck, given, settings
@@ -152,14 +152,14 @@ def typed(step: Step, avals):
                                   "jit captures"):
             return None
     with options.override(enable_x64=True):
-        out = calco.eval_shape(lambda *xs: OPERATIONS[step.operation].function(step.k, *xs), *given)
-    outs = [calco.avals.ShapedArray(x.shape, x.dtype) for x in (out if isinstance(out, tuple) else [out])]
+        out = ricalco.eval_shape(lambda *xs: OPERATIONS[step.operation].function(step.k, *xs), *given)
+    outs = [ricalco.avals.ShapedArray(x.shape, x.dtype) for x in (out if isinstance(out, tuple) else [out])]
     return outs if all(0 < a.size <= LARGEST and a.ndim < 4 for a in outs) else None
 
 
 @functools.cache
 def input_avals():
-    return [calco.avals.ShapedArray(x.shape, x.dtype) for x in inputs_of(0)]
+    return [ricalco.avals.ShapedArray(x.shape, x.dtype) for x in inputs_of(0)]
 
 
 def inputs_of(seed: int) -> list[np.ndarray]:

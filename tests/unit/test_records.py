@@ -6,15 +6,15 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
 
 X = np.array([1.0, 2.0], np.float32)
 W = np.full(2, 3.0, np.float32)
 
 
-@functools.partial(calco.jit, static_argnames="times")
+@functools.partial(ricalco.jit, static_argnames="times")
 def function(params, x, times):
     print("times", times)
     y = params["w"] * x
@@ -27,7 +27,7 @@ def test_a_record_has_the_signature_the_program_and_the_calls(capsys):
     function.clear_cache()
     for x in np.arange(3, dtype=np.float32):
         function({"w": X}, x, times=2)
-    [record] = calco.last_traces(function)
+    [record] = ricalco.last_traces(function)
     assert record.function == "function" and "test_records.py:" in record.place
     assert [(n, a.short, a.weak_type) for n, a in record.arguments] == [
         ("params['w']", "f32[2]", False), ("x", "f32[]", False)]
@@ -49,7 +49,7 @@ def test_a_record_has_the_signature_the_program_and_the_calls(capsys):
 def test_each_equation_has_its_source_line():
     function.clear_cache()
     function({"w": X}, np.float32(1), times=2)
-    equations = calco.last_traces(function)[0].equations()
+    equations = ricalco.last_traces(function)[0].equations()
     assert [(name, place.text) for name, place in equations] == [
         ("mul", 'y = params["w"] * x'), ("add", "y = y + W"), ("add", "y = y + W")]
     assert all(place.file == __file__ and place.function == "function" for _, place in equations)
@@ -62,71 +62,71 @@ def test_records_come_in_order_and_count_their_own_calls():
     for times in (0, 1, 0, 0):
         function({"w": X}, 1.0, times=times)
     function({"w": X}, 1, times=0)
-    records = calco.last_traces(function)
+    records = ricalco.last_traces(function)
     assert [(r.statics[0][1], r.arguments[1][1].short, r.calls) for r in records] == [
         (0, "f32[]", 3), (1, "f32[]", 1), (0, "i32[]", 1)]
     assert records == function.records()
 
 
 def test_the_equations_of_a_composite_and_of_a_derivative_have_the_users_line():
-    @calco.jit
+    @ricalco.jit
     def f(x):
-        return calco.grad(lambda v: jnp.var(jnp.sin(v)))(x)
+        return ricalco.grad(lambda v: jnp.var(jnp.sin(v)))(x)
 
     f(X)
-    places = {place.text for _, place in calco.last_traces(f)[0].equations()}
-    assert places == {"return calco.grad(lambda v: jnp.var(jnp.sin(v)))(x)"}
+    places = {place.text for _, place in ricalco.last_traces(f)[0].equations()}
+    assert places == {"return ricalco.grad(lambda v: jnp.var(jnp.sin(v)))(x)"}
 
 
 def test_a_call_that_only_traces_is_not_a_call():
-    f = calco.jit(lambda x: x)
+    f = ricalco.jit(lambda x: x)
     f.trace(1.0)
-    assert calco.last_traces(f)[0].calls == 0 and set(calco.last_traces(f)[0].seconds) == {"trace"}
+    assert ricalco.last_traces(f)[0].calls == 0 and set(ricalco.last_traces(f)[0].seconds) == {"trace"}
     f.lower(1.0)
-    assert set(calco.last_traces(f)[0].seconds) == {"trace", "lower"}
+    assert set(ricalco.last_traces(f)[0].seconds) == {"trace", "lower"}
 
 
 def test_calls_inside_another_trace_are_on_the_inner_record():
-    inner = calco.jit(lambda x: x * 2)
-    outer = calco.jit(lambda x: inner(x) + inner(x))
+    inner = ricalco.jit(lambda x: x * 2)
+    outer = ricalco.jit(lambda x: inner(x) + inner(x))
     outer(1.0)
-    assert len(calco.last_traces(inner)) == len(calco.last_traces(outer)) == 1
-    assert calco.last_traces(inner)[0].calls == 0 and calco.last_traces(outer)[0].calls == 1
+    assert len(ricalco.last_traces(inner)) == len(ricalco.last_traces(outer)) == 1
+    assert ricalco.last_traces(inner)[0].calls == 0 and ricalco.last_traces(outer)[0].calls == 1
 
 
 def test_a_select_in_a_nested_function_is_on_the_outer_record_too():
-    @calco.jit
+    @ricalco.jit
     def inner(xs):
-        return calco.vmap(lambda x: lax.cond(x > 0, lambda: x, lambda: -x))(xs)
+        return ricalco.vmap(lambda x: lax.cond(x > 0, lambda: x, lambda: -x))(xs)
 
-    outer = calco.jit(lambda xs: inner(xs) * 2)
+    outer = ricalco.jit(lambda xs: inner(xs) * 2)
     outer(X)
     for function in (inner, outer):
-        [selected] = calco.last_traces(function)[0].selected
+        [selected] = ricalco.last_traces(function)[0].selected
         assert "lax.cond(x > 0" in selected.place.text and selected.size == 2
 
 
 def test_a_failed_trace_leaves_no_record():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         raise ValueError
 
     with pytest.raises(ValueError):
         f(1.0)
-    assert calco.last_traces(f) == ()
+    assert ricalco.last_traces(f) == ()
 
 
 def test_only_jitted_functions_have_records():
     for wrong in (len, lambda x: x, 3, None):
-        with pytest.raises(TypeError, match=r"last_traces: fun must be a function made by calco\.jit"):
-            calco.last_traces(wrong)
+        with pytest.raises(TypeError, match=r"last_traces: fun must be a function made by ricalco\.jit"):
+            ricalco.last_traces(wrong)
 
 
 def test_prints_keep_order_and_place_and_go_through(capsys):
     def helper():
         print("from the helper", end="")
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         print("first", x.shape, sep=": ")
         helper()
@@ -136,7 +136,7 @@ def test_prints_keep_order_and_place_and_go_through(capsys):
         return x
 
     f(X)
-    printed = calco.last_traces(f)[0].printed
+    printed = ricalco.last_traces(f)[0].printed
     assert [p.text for p in printed] == ["first: (2,)\n", "from the helper", "written\n"]
     assert [p.place.text for p in printed] == ['print("first", x.shape, sep=": ")', 'print("from the helper", end="")',
                                                'sys.stdout.write("written\\n")']
@@ -150,7 +150,7 @@ def test_redirecting_output_inside_a_function_works():
 
     text = io.StringIO()
 
-    @calco.jit
+    @ricalco.jit
     def f(x):
         with contextlib.redirect_stdout(text):
             print("elsewhere")
@@ -158,4 +158,4 @@ def test_redirecting_output_inside_a_function_works():
 
     f(1.0)
     assert text.getvalue() == "elsewhere\n"
-    assert calco.last_traces(f)[0].printed == ()
+    assert ricalco.last_traces(f)[0].printed == ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calco.avals import shaped
-from calco.jit.eager import eager
-from calco.jit.lowering import lower_module
-from calco.ops import (
+from ricalco.avals import shaped
+from ricalco.jit.eager import eager
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import (
     arithmetic,
     comparison,
     computations,
@@ -17,10 +17,10 @@ from calco.ops import (
     trigonometric,
     windows,
 )
-from calco.ops.selection import select
-from calco.tracing import stage
-from calco.transforms.api import jvp, vjp
-from calco.transforms.mapping import vmap
+from ricalco.ops.selection import select
+from ricalco.tracing import stage
+from ricalco.transforms.api import jvp, vjp
+from ricalco.transforms.mapping import vmap
 
 F32 = np.dtype(np.float32)
 X = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, 5.0]], F32)

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.ir import check_jaxpr
-from calco.transforms.discharge import discharge, uses_references
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.ir import check_jaxpr
+from ricalco.transforms.discharge import discharge, uses_references
 
 XS = np.array([1.0, 2.0, 0.5, 3.0], np.float32)
-RUN = {"eager": lambda f: f, "jit": calco.jit, "vmap": lambda f: lambda *args: calco.tree.map(
-    lambda x: x[0], calco.vmap(f)(*[jnp.stack([jnp.asarray(x)] * 2) for x in args]))}
+RUN = {"eager": lambda f: f, "jit": ricalco.jit, "vmap": lambda f: lambda *args: ricalco.tree.map(
+    lambda x: x[0], ricalco.vmap(f)(*[jnp.stack([jnp.asarray(x)] * 2) for x in args]))}
 
 
 @pytest.fixture(params=RUN)
@@ -26,7 +26,7 @@ def run(request):
 
 def test_scan_accumulates(run):
     def f(xs):
-        total, history = calco.new_ref(0.0), calco.new_ref(jnp.zeros(4))
+        total, history = ricalco.new_ref(0.0), ricalco.new_ref(jnp.zeros(4))
 
         def body(i, x):
             total[...] += x
@@ -45,7 +45,7 @@ def test_scan_accumulates(run):
 @pytest.mark.parametrize("how", [{}, {"reverse": True}, {"unroll": 2}], ids=str)
 def test_scan_lengths_and_directions(run, length, how):
     def f(xs):
-        log = calco.new_ref(jnp.zeros(4))
+        log = ricalco.new_ref(jnp.zeros(4))
         lax.scan(lambda i, x: (log.set(x, i), (i + 1, None))[1], 0, xs, **how)
         return log[...]
 
@@ -57,19 +57,19 @@ def test_scan_lengths_and_directions(run, length, how):
 
 def test_a_reference_that_the_body_only_reads_is_a_constant_of_the_loop():
     def f(xs):
-        scale, total = calco.new_ref(2.0), calco.new_ref(0.0)
+        scale, total = ricalco.new_ref(2.0), ricalco.new_ref(0.0)
         lax.scan(lambda c, x: (total.addupdate(x * scale[...]), (c, None))[1], (), xs)
         return total[...]
 
-    eqn = next(e for e in discharge(calco.make_jaxpr(f)(XS)).closed.eqns if e.primitive.name == "scan")
+    eqn = next(e for e in discharge(ricalco.make_jaxpr(f)(XS)).closed.eqns if e.primitive.name == "scan")
     assert (eqn.params["num_consts"], eqn.params["num_carry"]) == (1, 1)
-    assert calco.jit(f)(XS).item() == 13.0
+    assert ricalco.jit(f)(XS).item() == 13.0
 
 
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_while_whose_condition_reads_what_the_body_writes(run, trips):
     def f(limit):
-        n, log = calco.new_ref(jnp.int32(0)), calco.new_ref(jnp.zeros(5))
+        n, log = ricalco.new_ref(jnp.int32(0)), ricalco.new_ref(jnp.zeros(5))
 
         def body(c):
             log[n[...]] = c
@@ -87,7 +87,7 @@ def test_while_whose_condition_reads_what_the_body_writes(run, trips):
 
 def test_a_mapped_while_stops_each_element_in_its_own_time():
     def f(n):
-        log = calco.new_ref(jnp.zeros(4))
+        log = ricalco.new_ref(jnp.zeros(4))
 
         def body(i):
             log[i] = 1.0
@@ -96,12 +96,12 @@ def test_a_mapped_while_stops_each_element_in_its_own_time():
         lax.while_loop(lambda i: i < n, body, 0)
         return log[...]
 
-    np.testing.assert_array_equal(calco.vmap(f)(jnp.array([0, 3, 1])), [[0] * 4, [1, 1, 1, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(ricalco.vmap(f)(jnp.array([0, 3, 1])), [[0] * 4, [1, 1, 1, 0], [1, 0, 0, 0]])
 
 
 def test_fori_loop_with_static_and_traced_bounds(run):
     def f(n):
-        ref = calco.new_ref(jnp.zeros(5, jnp.int32))
+        ref = ricalco.new_ref(jnp.zeros(5, jnp.int32))
         lax.fori_loop(0, 3, lambda i, c: (ref.set(i * i, i), c)[1], 0)
         lax.fori_loop(3, n, lambda i, c: (ref.set(-i, i), c)[1], 0)
         return ref[...]
@@ -112,7 +112,7 @@ def test_fori_loop_with_static_and_traced_bounds(run):
 @pytest.mark.parametrize("p", [True, False])
 def test_cond_writes_in_one_branch_only(run, p):
     def f(p, x):
-        a, b = calco.new_ref(x), calco.new_ref(x + 1)
+        a, b = ricalco.new_ref(x), ricalco.new_ref(x + 1)
 
         def yes():
             a[...] *= 10.0
@@ -126,18 +126,18 @@ def test_cond_writes_in_one_branch_only(run, p):
 
 def test_a_conditional_with_a_mapped_predicate_writes_for_the_elements_that_take_it():
     def f(p, x):
-        ref = calco.new_ref(jnp.float32(0.0))
+        ref = ricalco.new_ref(jnp.float32(0.0))
         lax.cond(p, lambda: ref.set(1.0 / x), lambda: None)
         return ref[...]
 
     p, x = jnp.array([True, False]), jnp.array([2.0, 0.0])
-    assert calco.vmap(f)(p, x).tolist() == [0.5, 0.0]
-    assert calco.vmap(calco.grad(f, 1))(p, x).tolist() == [-0.25, 0.0]
+    assert ricalco.vmap(f)(p, x).tolist() == [0.5, 0.0]
+    assert ricalco.vmap(ricalco.grad(f, 1))(p, x).tolist() == [-0.25, 0.0]
 
 
 def test_switch(run):
     def f(i, x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
         return lax.switch(i, [lambda: ref[...], lambda: ref.swap(x * 3), lambda: (ref.addupdate(x), x)[1]]), ref[...]
 
     got = [[x.item() for x in run(f)(jnp.int32(i), jnp.float32(2.0))] for i in range(3)]
@@ -147,9 +147,9 @@ def test_switch(run):
 def test_deep_nesting(run):
     """A loop in a branch in a loop in a nested jit, all on one reference."""
     def f(x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
 
-        @calco.jit
+        @ricalco.jit
         def add(y):
             ref[...] += y
             return ref[...]
@@ -164,7 +164,7 @@ def test_deep_nesting(run):
 
 
 def test_loops_called_eagerly_change_references_from_outside():
-    ref = calco.new_ref(jnp.zeros(3))
+    ref = ricalco.new_ref(jnp.zeros(3))
     lax.fori_loop(0, 3, lambda i, c: (ref.set(i * 1.0, i), c)[1], 0)
     assert ref[...].tolist() == [0.0, 1.0, 2.0]
     lax.cond(True, lambda: ref.set(9.0, 0), lambda: None)
@@ -175,12 +175,12 @@ def test_loops_called_eagerly_change_references_from_outside():
 
 def test_checkpoint(run):
     def f(x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
 
-        @calco.checkpoint
+        @ricalco.checkpoint
         def g(y):
             ref[...] *= y
-            own = calco.new_ref(y)
+            own = ricalco.new_ref(y)
             own[...] = jnp.sin(own[...])
             return own[...]
 
@@ -188,7 +188,7 @@ def test_checkpoint(run):
 
     x = np.float32(2.0)
     np.testing.assert_allclose(run(f)(x), np.sin(x) * x * x, rtol=1e-6)
-    np.testing.assert_allclose(run(calco.grad(f))(x), np.cos(x) * x * x + 2 * x * np.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(run(ricalco.grad(f))(x), np.cos(x) * x * x + 2 * x * np.sin(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["off", "auto", "loop", "outline"])
@@ -198,25 +198,25 @@ def test_unrolled_writes_rolled_up_again(mode):
             ref[i % 3] = jnp.sin(ref[(i + 1) % 3]) + x
         return ref[0]
 
-    a, b = calco.new_ref(jnp.zeros(3)), calco.new_ref(jnp.zeros(3))
-    np.testing.assert_allclose(calco.jit(f, reroll=mode)(a, 1.0), f(b, 1.0), rtol=1e-6)
+    a, b = ricalco.new_ref(jnp.zeros(3)), ricalco.new_ref(jnp.zeros(3))
+    np.testing.assert_allclose(ricalco.jit(f, reroll=mode)(a, 1.0), f(b, 1.0), rtol=1e-6)
     np.testing.assert_allclose(a[...], b[...], rtol=1e-6)
 
 
 def test_callbacks_see_what_a_reference_holds_then(capfd):
-    ref = calco.new_ref(0)
+    ref = ricalco.new_ref(0)
 
-    @calco.jit
+    @ricalco.jit
     def f():
         def body(i, c):
             ref[...] += i
-            calco.debug.print("{}", ref[...], ordered=True)
+            ricalco.debug.print("{}", ref[...], ordered=True)
             return c
 
         return lax.fori_loop(0, 4, body, 0)
 
     f()
-    calco.effects_barrier()
+    ricalco.effects_barrier()
     assert capfd.readouterr().out.split() == ["0", "1", "3", "6"]
 
 
@@ -224,7 +224,7 @@ def test_callbacks_see_what_a_reference_holds_then(capfd):
 
 def test_a_row_written_in_a_loop_is_the_program_that_a_carry_gives():
     def refs(x, row):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
         lax.scan(lambda c, i: (ref.set(row * i, i), (c, None))[1], (), jnp.arange(8.0).astype("int32"))
         return ref[...]
 
@@ -233,14 +233,14 @@ def test_a_row_written_in_a_loop_is_the_program_that_a_carry_gives():
             return lax.dynamic_update_index_in_dim(a, row * i, i, 0), None
         return lax.scan(body, x, jnp.arange(8.0).astype("int32"))[0]
 
-    texts = [calco.jit(f).lower(jnp.zeros((8, 16)), jnp.ones(16)).compile().as_text() for f in (refs, carry)]
+    texts = [ricalco.jit(f).lower(jnp.zeros((8, 16)), jnp.ones(16)).compile().as_text() for f in (refs, carry)]
     copies = [len(re.findall(r"= f32\[8,16\]\S* copy\(", text)) for text in texts]
     assert copies[0] == copies[1] == 1  # of the argument, before the loop; none inside
 
 
 def test_a_jitted_update_of_a_row_copies_nothing():
-    f = calco.jit(lambda r, i: r.set(jnp.ones(16), i))
-    text = f.lower(calco.new_ref(jnp.zeros((8, 16))), 1).compile().as_text()
+    f = ricalco.jit(lambda r, i: r.set(jnp.ones(16), i))
+    text = f.lower(ricalco.new_ref(jnp.zeros((8, 16))), 1).compile().as_text()
     assert not re.findall(r"= f32\[8,16\]\S* copy\(", text) and "alias" in text.splitlines()[0]
 
 
@@ -248,39 +248,39 @@ def test_a_jitted_update_of_a_row_copies_nothing():
 
 def test_discharged_programs_are_well_formed_and_mean_the_same():
     def f(xs):
-        ref = calco.new_ref(jnp.zeros(4))
+        ref = ricalco.new_ref(jnp.zeros(4))
 
         def body(i, x):
             lax.cond(x > 1, lambda: ref.set(x, i), lambda: ref.addupdate(1.0, -1))
             return i + 1, ref[i]
 
-        return lax.scan(body, 0, xs), calco.freeze(ref)
+        return lax.scan(body, 0, xs), ricalco.freeze(ref)
 
-    closed = calco.make_jaxpr(f)(XS)
+    closed = ricalco.make_jaxpr(f)(XS)
     assert uses_references(closed.jaxpr)
     pure = discharge(closed)
     check_jaxpr(pure.closed)
     assert not uses_references(pure.closed.jaxpr) and pure.written == ()
     assert discharge(pure.closed).closed is pure.closed
-    got = calco.jaxprs.evaluate(pure.closed, XS)
-    for x, y in zip(got, calco.tree.leaves(f(XS)), strict=True):
+    got = ricalco.jaxprs.evaluate(pure.closed, XS)
+    for x, y in zip(got, ricalco.tree.leaves(f(XS)), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 def test_what_is_written_is_known():
-    a, b, c = [calco.new_ref(jnp.zeros(2)) for _ in range(3)]
-    pure = discharge(calco.make_jaxpr(lambda x, b, c: (a.set(x, 0), c.set(b[0], 1))[0])(1.0, b, c))
+    a, b, c = [ricalco.new_ref(jnp.zeros(2)) for _ in range(3)]
+    pure = discharge(ricalco.make_jaxpr(lambda x, b, c: (a.set(x, 0), c.set(b[0], 1))[0])(1.0, b, c))
     assert pure.written == (0, 3)  # the constvar, then of the three arguments the last
     check_jaxpr(pure.closed.jaxpr)
 
 
 def test_equations_keep_their_lines():
     def f(x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
         ref[0] = 1.0
         return ref[...]
 
-    closed = calco.make_jaxpr(f)(XS)
+    closed = ricalco.make_jaxpr(f)(XS)
     pure = discharge(closed).closed
     assert {e.lasti for e in pure.eqns} <= {e.lasti for e in closed.eqns}
     assert {e.code for e in pure.eqns} == {f.__code__}
@@ -299,18 +299,18 @@ def test_equations_keep_their_lines():
     lambda r: lax.cond(True, lambda: r, lambda: r),
 ])
 def test_operands_carries_and_results_are_no_references(call):
-    ref = calco.new_ref(jnp.zeros(3))
-    for f in (call, calco.jit(call)):
+    ref = ricalco.new_ref(jnp.zeros(3))
+    for f in (call, ricalco.jit(call)):
         with pytest.raises(TypeError, match=r"mutable reference of type Ref.*(close over it|cannot be returned)"):
             f(ref)
 
 
 def test_a_condition_of_a_loop_does_not_write():
     def f(x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
         return lax.while_loop(lambda c: ref.swap(c) < 3.0, lambda c: c + 1, 0.0)
 
-    for call in (f, calco.jit(f)):
+    for call in (f, ricalco.jit(f)):
         with pytest.raises(ValueError, match=r"test_refs_control.py:\d+: while_loop: cond_fun writes to a reference"):
             call(1.0)
 
@@ -369,7 +369,7 @@ class Traced:
         return lax.cond(p, yes, no, x)
 
     def call(self, f, x):
-        return calco.jit(f)(x)
+        return ricalco.jit(f)(x)
 
 
 class Python:
@@ -406,7 +406,7 @@ class Python:
 
 def traced(steps):
     def f(a, b, x):
-        refs = [calco.new_ref(a), calco.new_ref(b)]
+        refs = [ricalco.new_ref(a), ricalco.new_ref(b)]
         out = perform(steps, list(map(Traced, refs)), x)
         return refs[0][...], refs[1][...], out
     return f
@@ -419,11 +419,11 @@ def test_random_programs(steps):
     arrays = [a.copy(), b.copy()]
     out = perform(steps, list(map(Python, arrays)), x)
     f = traced(steps)
-    for call in (f, calco.jit(f), RUN["vmap"](f)):
+    for call in (f, ricalco.jit(f), RUN["vmap"](f)):
         for got, want in zip(call(a, b, x), (*arrays, out), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4)
-    text = str(calco.make_jaxpr(f)(a, b, x))
-    assert str(calco.jaxprs.parse(text)) == text
+    text = str(ricalco.make_jaxpr(f)(a, b, x))
+    assert str(ricalco.jaxprs.parse(text)) == text
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -439,9 +439,10 @@ def test_derivatives_of_random_programs(steps):
         out = perform(steps, refs, x)
         return refs[0].array, refs[1].array, out
 
-    want = calco.grad(value(python))(x)
-    for g in (calco.grad(value(traced(steps))), calco.jit(calco.grad(value(traced(steps)))),
-              calco.grad(calco.jit(value(traced(steps)))), lambda x: calco.jvp(value(traced(steps)), (x,), (1.0,))[1]):
+    want = ricalco.grad(value(python))(x)
+    for g in (ricalco.grad(value(traced(steps))), ricalco.jit(ricalco.grad(value(traced(steps)))),
+              ricalco.grad(ricalco.jit(value(traced(steps)))),
+              lambda x: ricalco.jvp(value(traced(steps)), (x,), (1.0,))[1]):
         np.testing.assert_allclose(g(x), want, rtol=1e-4)
 
 

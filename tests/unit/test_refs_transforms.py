@@ -6,16 +6,16 @@ import functools
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.test_util import check_grads
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.test_util import check_grads
 
 XS = jnp.array([1.0, 2.0, 0.5, 3.0])
 
 
 def direct(x):
-    ref = calco.new_ref(jnp.zeros(4))
+    ref = ricalco.new_ref(jnp.zeros(4))
     ref[0] = x[1] * x[2]
     ref[1:3] = x[:2] ** 2
     old = ref.swap(x[3], 2)
@@ -32,7 +32,7 @@ def direct_pure(x):
 
 
 def looped(x):
-    acc = calco.new_ref(jnp.zeros(4))
+    acc = ricalco.new_ref(jnp.zeros(4))
 
     def body(c, ix):
         i, v = ix
@@ -52,7 +52,7 @@ def looped_pure(x):
 
 
 def indexed(x):
-    ref = calco.new_ref(x)
+    ref = ricalco.new_ref(x)
     ref[np.array([0, 2])] = ref[np.array([3, 3])] * x[:2]
     ref.addupdate(x[:3] ** 2, np.array([1, 1, 3]))
     return jnp.sum(ref[::2] * ref[1::2]) + jnp.sum(ref[np.array([2, 2])])
@@ -64,15 +64,15 @@ def indexed_pure(x):
 
 
 def called(x):
-    ref = calco.new_ref(x)
+    ref = ricalco.new_ref(x)
 
-    @calco.jit
+    @ricalco.jit
     def scale(r, s):
         r[...] *= s
         return r[0]
 
     first = scale(ref, x[1])
-    return first * scale(ref, x[2]) + jnp.sum(calco.freeze(ref))
+    return first * scale(ref, x[2]) + jnp.sum(ricalco.freeze(ref))
 
 
 def called_pure(x):
@@ -82,7 +82,7 @@ def called_pure(x):
 
 
 def branched(x):
-    ref = calco.new_ref(x)
+    ref = ricalco.new_ref(x)
     lax.cond(x[0] > 0.6, lambda: ref.set(x[1] * x[2], 0), lambda: ref.addupdate(x[0] ** 3, 1))
     return jnp.sum(ref[...] ** 2)
 
@@ -93,7 +93,7 @@ def branched_pure(x):
 
 def counted(x):
     """A reference to integers beside one to floats."""
-    n, total = calco.new_ref(0), calco.new_ref(0.0)
+    n, total = ricalco.new_ref(0), ricalco.new_ref(0.0)
 
     def body(c, v):
         n[...] += 1
@@ -112,22 +112,23 @@ FUNCTIONS = {"direct": (direct, direct_pure), "looped": (looped, looped_pure), "
              "called": (called, called_pure), "branched": (branched, branched_pure), "counted": (counted, counted_pure)}
 BATCH = jnp.stack([XS, XS * 0.5, -XS])
 TRANSFORMED = {
-    "value": lambda f: f(XS), "jit": lambda f: calco.jit(f)(XS),
-    "jvp": lambda f: calco.jvp(f, (XS,), (XS + 1,)), "jvp of jit": lambda f: calco.jvp(calco.jit(f), (XS,), (XS + 1,)),
-    "jit of jvp": lambda f: calco.jit(lambda x: calco.jvp(f, (x,), (x + 1,)))(XS),
-    "grad": lambda f: calco.grad(f)(XS), "grad of jit": lambda f: calco.grad(calco.jit(f))(XS),
-    "jit of grad": lambda f: calco.jit(calco.grad(f))(XS),
-    "linearize": lambda f: calco.linearize(f, XS)[1](XS), "vjp": lambda f: calco.vjp(f, XS)[1](2.0),
-    "grad of grad": lambda f: calco.grad(lambda x: jnp.sum(calco.grad(f)(x) ** 2))(XS),
-    "forward over reverse": lambda f: calco.jvp(calco.grad(f), (XS,), (XS,)),
-    "hessian": lambda f: calco.jit(calco.hessian(f))(XS),
-    "vmap": lambda f: calco.vmap(f)(BATCH), "vmap of jit": lambda f: calco.vmap(calco.jit(f))(BATCH),
-    "jit of vmap": lambda f: calco.jit(calco.vmap(f))(BATCH),
-    "vmap of grad": lambda f: calco.vmap(calco.grad(f))(BATCH),
-    "grad of vmap": lambda f: calco.grad(lambda b: jnp.sum(calco.vmap(f)(b)))(BATCH),
-    "vmap axis": lambda f: calco.vmap(f, in_axes=1)(BATCH.T),
-    "vmap of vmap": lambda f: calco.vmap(calco.vmap(f))(jnp.stack([BATCH, BATCH + 1])),
-    "checkpoint": lambda f: calco.grad(calco.checkpoint(f))(XS),
+    "value": lambda f: f(XS), "jit": lambda f: ricalco.jit(f)(XS),
+    "jvp": lambda f: ricalco.jvp(f, (XS,), (XS + 1,)),
+    "jvp of jit": lambda f: ricalco.jvp(ricalco.jit(f), (XS,), (XS + 1,)),
+    "jit of jvp": lambda f: ricalco.jit(lambda x: ricalco.jvp(f, (x,), (x + 1,)))(XS),
+    "grad": lambda f: ricalco.grad(f)(XS), "grad of jit": lambda f: ricalco.grad(ricalco.jit(f))(XS),
+    "jit of grad": lambda f: ricalco.jit(ricalco.grad(f))(XS),
+    "linearize": lambda f: ricalco.linearize(f, XS)[1](XS), "vjp": lambda f: ricalco.vjp(f, XS)[1](2.0),
+    "grad of grad": lambda f: ricalco.grad(lambda x: jnp.sum(ricalco.grad(f)(x) ** 2))(XS),
+    "forward over reverse": lambda f: ricalco.jvp(ricalco.grad(f), (XS,), (XS,)),
+    "hessian": lambda f: ricalco.jit(ricalco.hessian(f))(XS),
+    "vmap": lambda f: ricalco.vmap(f)(BATCH), "vmap of jit": lambda f: ricalco.vmap(ricalco.jit(f))(BATCH),
+    "jit of vmap": lambda f: ricalco.jit(ricalco.vmap(f))(BATCH),
+    "vmap of grad": lambda f: ricalco.vmap(ricalco.grad(f))(BATCH),
+    "grad of vmap": lambda f: ricalco.grad(lambda b: jnp.sum(ricalco.vmap(f)(b)))(BATCH),
+    "vmap axis": lambda f: ricalco.vmap(f, in_axes=1)(BATCH.T),
+    "vmap of vmap": lambda f: ricalco.vmap(ricalco.vmap(f))(jnp.stack([BATCH, BATCH + 1])),
+    "checkpoint": lambda f: ricalco.grad(ricalco.checkpoint(f))(XS),
 }
 
 
@@ -136,42 +137,42 @@ TRANSFORMED = {
 def test_the_same_as_without_references(name, transform):
     function, pure = FUNCTIONS[name]
     got, want = TRANSFORMED[transform](function), TRANSFORMED[transform](pure)
-    for x, y in zip(calco.tree.leaves(got), calco.tree.leaves(want), strict=True):
+    for x, y in zip(ricalco.tree.leaves(got), ricalco.tree.leaves(want), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_against_finite_differences(name):
-    with calco.enable_x64(True):
+    with ricalco.enable_x64(True):
         check_grads(FUNCTIONS[name][0], (np.array([1.1, 0.7, 0.4, 1.3]),), order=2, modes=("fwd", "rev"))
 
 
 def test_a_value_that_is_overwritten_has_no_gradient():
     def f(x):
-        ref = calco.new_ref(x)
+        ref = ricalco.new_ref(x)
         ref[...] = jnp.float32(3.0) * 1
         return ref[...] * 2
 
-    assert calco.grad(f)(5.0).item() == 0.0
+    assert ricalco.grad(f)(5.0).item() == 0.0
 
 
 def test_the_gradient_of_a_closed_over_reference_that_is_read_is_none_of_its():
-    ref = calco.new_ref(3.0)
-    assert calco.grad(lambda x: x * ref[...])(2.0).item() == 3.0
-    assert calco.grad(calco.jit(lambda x, r: x * r[...]))(2.0, ref).item() == 3.0
-    assert calco.grad(lambda x: lax.fori_loop(0, 2, lambda i, c: c * ref[...], x))(2.0).item() == 9.0
+    ref = ricalco.new_ref(3.0)
+    assert ricalco.grad(lambda x: x * ref[...])(2.0).item() == 3.0
+    assert ricalco.grad(ricalco.jit(lambda x, r: x * r[...]))(2.0, ref).item() == 3.0
+    assert ricalco.grad(lambda x: lax.fori_loop(0, 2, lambda i, c: c * ref[...], x))(2.0).item() == 9.0
 
 
 def test_a_value_that_is_not_differentiated_is_written_to_a_reference_from_outside():
-    count = calco.new_ref(0)
-    seen = calco.new_ref(0.0)
+    count = ricalco.new_ref(0)
+    seen = ricalco.new_ref(0.0)
 
     def f(x):
         count[...] += 1
         seen[...] = lax.stop_gradient(x)
         return x * 2
 
-    for g in (calco.grad(f), calco.grad(calco.jit(f)), calco.jit(calco.grad(f))):
+    for g in (ricalco.grad(f), ricalco.grad(ricalco.jit(f)), ricalco.jit(ricalco.grad(f))):
         g(5.0)
     assert count[...].item() == 3 and seen[...].item() == 5.0
 
@@ -181,11 +182,11 @@ LINE = r"test_refs_transforms.py:\d+: "
 
 @pytest.mark.parametrize("write", [lambda r, x: r.set(x), lambda r, x: r.swap(x), lambda r, x: r.addupdate(x),
                                    lambda r, x: lax.cond(True, lambda: r.set(x), lambda: None),
-                                   lambda r, x: calco.jit(lambda y: r.set(y))(x)])
-@pytest.mark.parametrize("transform", [lambda f: calco.grad(f)(2.0), lambda f: calco.jvp(f, (2.0,), (1.0,)),
-                                       lambda f: calco.jit(calco.grad(f))(2.0)])
+                                   lambda r, x: ricalco.jit(lambda y: r.set(y))(x)])
+@pytest.mark.parametrize("transform", [lambda f: ricalco.grad(f)(2.0), lambda f: ricalco.jvp(f, (2.0,), (1.0,)),
+                                       lambda f: ricalco.jit(ricalco.grad(f))(2.0)])
 def test_a_differentiated_value_written_outside_is_refused_with_the_line(write, transform):
-    ref = calco.new_ref(1.0)
+    ref = ricalco.new_ref(1.0)
     with pytest.raises(ValueError, match=LINE + r"a value that is being differentiated was (written|added) to a "
                                                 r"reference of type Ref\{f32\[\]\} from outside"):
         transform(lambda x: (write(ref, x), x)[1])
@@ -194,20 +195,20 @@ def test_a_differentiated_value_written_outside_is_refused_with_the_line(write, 
 @pytest.mark.parametrize("write", [lambda r, x: r.set(x, 0), lambda r, x: r.addupdate(x, 0),
                                    lambda r, x: lax.cond(True, lambda: r.set(x, 1), lambda: None)])
 def test_a_mapped_value_written_to_a_shared_reference_is_refused_with_the_line(write):
-    ref = calco.new_ref(jnp.zeros(3))
-    for f in (lambda x: write(ref, x), calco.jit(lambda x: write(ref, x))):
+    ref = ricalco.new_ref(jnp.zeros(3))
+    for f in (lambda x: write(ref, x), ricalco.jit(lambda x: write(ref, x))):
         with pytest.raises(ValueError, match=LINE + "a value that differs between the elements of a vmap was"):
-            calco.vmap(f)(jnp.arange(2.0))
+            ricalco.vmap(f)(jnp.arange(2.0))
 
 
 def test_a_shared_reference_read_and_written_with_what_does_not_differ():
-    ref = calco.new_ref(jnp.zeros(3))
+    ref = ricalco.new_ref(jnp.zeros(3))
 
     def f(x):
         ref[1] = 4.0
         return ref[1] * x, ref[(x > 0).astype(int)]
 
-    out = calco.vmap(f)(jnp.array([0.0, 2.0]))
+    out = ricalco.vmap(f)(jnp.array([0.0, 2.0]))
     assert [x.tolist() for x in out] == [[0.0, 8.0], [0.0, 4.0]] and ref[...].tolist() == [0.0, 4.0, 0.0]
 
 
@@ -215,7 +216,7 @@ def test_a_shared_reference_read_and_written_with_what_does_not_differ():
 @pytest.mark.parametrize("jit", [False, True])
 def test_mapped_references_as_arguments(axis, jit):
     host = np.arange(6, dtype=np.float32).reshape(2, 3)
-    ref = calco.new_ref(jnp.asarray(host))
+    ref = ricalco.new_ref(jnp.asarray(host))
 
     def f(r, x, i):
         r[i] = x
@@ -223,9 +224,9 @@ def test_mapped_references_as_arguments(axis, jit):
         return r[...], r[1]
 
     n = host.shape[axis]
-    g = calco.vmap(f, in_axes=(axis, 0, 0))
+    g = ricalco.vmap(f, in_axes=(axis, 0, 0))
     x, i = jnp.arange(n) + 10.0, jnp.arange(n) % 2
-    rows, seconds = (calco.jit(g) if jit else g)(ref, x, i)
+    rows, seconds = (ricalco.jit(g) if jit else g)(ref, x, i)
     want = np.moveaxis(host.copy(), axis, 0)
     for k in range(n):
         want[k, k % 2] = 10 + k
@@ -236,30 +237,30 @@ def test_mapped_references_as_arguments(axis, jit):
 
 
 def test_a_reference_passed_whole_to_a_mapped_function():
-    ref = calco.new_ref(jnp.arange(3.0))
-    assert calco.vmap(lambda r, i: r[i], in_axes=(None, 0))(ref, jnp.array([2, 0])).tolist() == [2.0, 0.0]
+    ref = ricalco.new_ref(jnp.arange(3.0))
+    assert ricalco.vmap(lambda r, i: r[i], in_axes=(None, 0))(ref, jnp.array([2, 0])).tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("transform", [
-    lambda f, r: calco.grad(f)(r), lambda f, r: calco.value_and_grad(f)(r), lambda f, r: calco.vjp(f, r),
-    lambda f, r: calco.linearize(f, r), lambda f, r: calco.jvp(f, (r,), (r,)), lambda f, r: calco.jacfwd(f)(r)])
+    lambda f, r: ricalco.grad(f)(r), lambda f, r: ricalco.value_and_grad(f)(r), lambda f, r: ricalco.vjp(f, r),
+    lambda f, r: ricalco.linearize(f, r), lambda f, r: ricalco.jvp(f, (r,), (r,)), lambda f, r: ricalco.jacfwd(f)(r)])
 def test_derivatives_in_a_reference_are_refused(transform):
     with pytest.raises(TypeError, match=LINE + r".*is a mutable reference of type Ref\{f32\[\]\}; pass what it holds"):
-        transform(lambda r: r[...], calco.new_ref(1.0))
+        transform(lambda r: r[...], ricalco.new_ref(1.0))
 
 
 def test_jaxprs_of_transformed_functions_are_printed_and_read_back():
-    for closed in (calco.make_jaxpr(calco.vmap(looped))(BATCH), calco.make_jaxpr(calco.grad(direct))(XS),
-                   calco.make_jaxpr(lambda x: calco.jvp(called, (x,), (x,)))(XS)):
+    for closed in (ricalco.make_jaxpr(ricalco.vmap(looped))(BATCH), ricalco.make_jaxpr(ricalco.grad(direct))(XS),
+                   ricalco.make_jaxpr(lambda x: ricalco.jvp(called, (x,), (x,)))(XS)):
         assert "new_ref" in str(closed)
-        assert str(calco.jaxprs.parse(str(closed))) == str(closed)
+        assert str(ricalco.jaxprs.parse(str(closed))) == str(closed)
 
 
 def test_linear_transpose():
-    scale, log = calco.new_ref(3.0), calco.new_ref(0.0)
+    scale, log = ricalco.new_ref(3.0), ricalco.new_ref(0.0)
 
     def f(x):
-        ref = calco.new_ref(jnp.zeros(2))
+        ref = ricalco.new_ref(jnp.zeros(2))
         ref[0] = x * 2
         ref.addupdate(jnp.full(2, x * scale[...]))
         return ref[...]
@@ -269,16 +270,16 @@ def test_linear_transpose():
         return x
 
     f_sum = lambda x: jnp.sum(f(x))  # noqa: E731
-    assert calco.linear_transpose(f_sum, 1.0)(1.0)[0].item() == calco.grad(f_sum)(1.0).item() == 8.0
+    assert ricalco.linear_transpose(f_sum, 1.0)(1.0)[0].item() == ricalco.grad(f_sum)(1.0).item() == 8.0
     with pytest.raises(ValueError, match="linear_transpose: the function writes to a reference from outside"):
-        calco.linear_transpose(g, 1.0)
+        ricalco.linear_transpose(g, 1.0)
     with pytest.raises(TypeError, match="is a mutable reference"):
-        calco.linear_transpose(lambda r: r[...], log)
+        ricalco.linear_transpose(lambda r: r[...], log)
 
 
 # --- carrying cotangents out ------------------------------------------------------------------------
 
-@functools.partial(calco.custom_vjp, nondiff_argnums=0)
+@functools.partial(ricalco.custom_vjp, nondiff_argnums=0)
 def tap(ref, x):
     """`x`; on the way back its cotangent is added to what `ref` holds."""
     return x
@@ -296,10 +297,10 @@ def tapped_in_a_loop(x, ref):
 
 
 @pytest.mark.parametrize("function, want", [(tapped, 2.0), (tapped_in_a_loop, 1.0 + 2.0 + 4.0)])
-@pytest.mark.parametrize("transform", [calco.grad, lambda f: calco.jit(calco.grad(f)),
-                                       lambda f: lambda x, r: calco.vjp(lambda x: f(x, r), x)[1](1.0)])
+@pytest.mark.parametrize("transform", [ricalco.grad, lambda f: ricalco.jit(ricalco.grad(f)),
+                                       lambda f: lambda x, r: ricalco.vjp(lambda x: f(x, r), x)[1](1.0)])
 def test_a_cotangent_is_written_to_a_reference(function, want, transform):
-    ref = calco.new_ref(0.0)
+    ref = ricalco.new_ref(0.0)
     function(1.0, ref)
     assert ref[...].item() == 0.0
     transform(function)(1.0, ref)
@@ -309,27 +310,27 @@ def test_a_cotangent_is_written_to_a_reference(function, want, transform):
 
 
 def test_a_cotangent_is_written_to_a_reference_that_is_closed_over():
-    ref = calco.new_ref(0.0)
+    ref = ricalco.new_ref(0.0)
 
-    @calco.custom_vjp
+    @ricalco.custom_vjp
     def tap_closed(x):
         return x
 
     tap_closed.defvjp(lambda x: (x, None), lambda _, ct: (ref.addupdate(ct), (ct,))[1])
-    for f in (calco.grad(lambda x: tap_closed(x) * 3), calco.jit(calco.grad(lambda x: tap_closed(x) * 3)),
-              calco.grad(calco.jit(lambda x: tap_closed(x) * 3))):
+    for f in (ricalco.grad(lambda x: tap_closed(x) * 3), ricalco.jit(ricalco.grad(lambda x: tap_closed(x) * 3)),
+              ricalco.grad(ricalco.jit(lambda x: tap_closed(x) * 3))):
         f(1.0)
     assert ref[...].item() == 9.0
 
 
 def test_a_custom_jvp_function_takes_no_reference_from_outside_into_a_program():
-    ref = calco.new_ref(3.0)
+    ref = ricalco.new_ref(3.0)
 
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def f(x):
         return x * ref[...]
 
     f.defjvps(lambda t, ans, x: t)
     assert f(2.0).item() == 6.0
     with pytest.raises(NotImplementedError, match=LINE + "custom_jvp_call cannot take a reference; read it before"):
-        calco.jit(f)(2.0)
+        ricalco.jit(f)(2.0)

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import (
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import (
     checkpoint,
     checkpoint_policies,
     grad,
@@ -24,11 +24,11 @@ from calco import (
     vjp,
     vmap,
 )
-from calco.ad_checkpoint import checkpoint_name, saved_residuals
-from calco.avals import dtypes
-from calco.control.remat import remat_p
-from calco.ir import check_jaxpr, dce, subjaxprs
-from calco.ir.evaluate import evaluate_reference
+from ricalco.ad_checkpoint import checkpoint_name, saved_residuals
+from ricalco.avals import dtypes
+from ricalco.control.remat import remat_p
+from ricalco.ir import check_jaxpr, dce, subjaxprs
+from ricalco.ir.evaluate import evaluate_reference
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 W = np.arange(9, dtype=np.float32).reshape(3, 3) / 5 - 0.8
@@ -74,7 +74,7 @@ TRANSFORMED = {
     "vjp": lambda f, x, w: vjp(f, x, w)[1](x),
     "grad of grad": lambda f, x, w: grad(lambda x: jnp.sum(grad(lambda y: jnp.sum(jnp.sin(f(y, w))))(x) * x))(x),
     "hessian": lambda f, x, w: hessian(lambda x: jnp.sum(f(x, w) ** 2))(x),
-    "reverse over forward": lambda f, x, w: calco.jacrev(calco.jacfwd(lambda x: f(x, w)))(x),
+    "reverse over forward": lambda f, x, w: ricalco.jacrev(ricalco.jacfwd(lambda x: f(x, w)))(x),
     "vmap": lambda f, x, w: vmap(f, in_axes=(0, None))(jnp.stack([x, x * 3]), w),
     "vmap of grad": lambda f, x, w: vmap(grad(lambda x, w: jnp.sum(f(x, w) ** 2)), in_axes=(1, 0))(
         jnp.stack([x, -x], 1), jnp.stack([w, w * 2])),
@@ -86,7 +86,7 @@ TRANSFORMED = {
 
 
 def close(ours, expected, tolerance=2e-5):
-    ours, expected = calco.tree.leaves(ours), calco.tree.leaves(expected)
+    ours, expected = ricalco.tree.leaves(ours), ricalco.tree.leaves(expected)
     assert len(ours) == len(expected)
     for a, b in zip(ours, expected):
         assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
@@ -171,9 +171,9 @@ def test_the_equation():
 @pytest.mark.parametrize("policy", ["none", "dots", "names", "names and dots", "everything"])
 def test_the_text_is_read_back(policy):
     closed = make_jaxpr(grad(lambda x: jnp.sum(checkpoint(FUNCTIONS["layer"], policy=POLICIES[policy])(x, x[None]))))(X)
-    again = calco.jaxprs.parse(str(closed), closed.consts)
+    again = ricalco.jaxprs.parse(str(closed), closed.consts)
     assert str(again) == str(closed)
-    close(calco.jaxprs.evaluate(again, X)[0], calco.jaxprs.evaluate(closed, X)[0])
+    close(ricalco.jaxprs.evaluate(again, X)[0], ricalco.jaxprs.evaluate(closed, X)[0])
 
 
 def test_the_reference_evaluator_runs_it():
@@ -361,7 +361,7 @@ def test_the_wrapper_has_the_name_and_the_documentation():
         return x
 
     assert (checkpoint(layer).__name__, checkpoint(layer).__doc__) == ("layer", "A layer.")
-    assert calco.remat is checkpoint
+    assert ricalco.remat is checkpoint
 
 
 def test_a_method_and_a_partial():
@@ -393,12 +393,12 @@ def test_float0_and_integer_arguments():
 
 
 def test_with_custom_rules():
-    @calco.custom_vjp
+    @ricalco.custom_vjp
     def double(x):
         return jnp.sin(x)
     double.defvjp(lambda x: (jnp.sin(x), jnp.cos(x)), lambda cosine, ct: (2 * ct * cosine,))
 
-    @calco.custom_jvp
+    @ricalco.custom_jvp
     def triple(x):
         return jnp.sin(x)
     triple.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), 3 * jnp.cos(primals[0]) * tangents[0]))
@@ -408,10 +408,10 @@ def test_with_custom_rules():
         close(jit(grad(lambda x, f=f: jnp.sum(f(x))))(X), want)
         close(jit(grad(lambda x, f=f: jnp.sum(vmap(f)(x))))(X), want)
 
-    @calco.custom_vjp
+    @ricalco.custom_vjp
     def outer(x):
         return checkpoint(jnp.sin)(x)
-    outer.defvjp(lambda x: calco.vjp(checkpoint(jnp.sin), x), lambda pull, ct: pull(ct * 2))
+    outer.defvjp(lambda x: ricalco.vjp(checkpoint(jnp.sin), x), lambda pull, ct: pull(ct * 2))
     close(grad(lambda x: jnp.sum(checkpoint(outer)(x)))(X), 2 * np.cos(X))
 
 
@@ -442,7 +442,7 @@ def test_mutable_references():
         return jnp.sin(jnp.sin(x) * ref[...])
 
     def run(wrap, x):
-        given, captured = calco.new_ref(jnp.ones(3, "float32")), calco.new_ref(jnp.zeros(3, "float32"))
+        given, captured = ricalco.new_ref(jnp.ones(3, "float32")), ricalco.new_ref(jnp.zeros(3, "float32"))
         out = wrap(f)({"ref": given}["ref"], x) * wrap(lambda x: f(captured, x))(x)
         return jnp.sum(out) + jnp.sum(given[...] ** 2) + jnp.sum(captured[...] ** 3)
 
@@ -453,7 +453,7 @@ def test_mutable_references():
     close(grad(lambda x: run(checkpoint, x))(X), want)
     close(jit(grad(lambda x: run(checkpoint, x)))(X), want)
     with pytest.raises(TypeError, match="references cannot be returned"):
-        checkpoint(lambda ref: ref)(calco.new_ref(X))
+        checkpoint(lambda ref: ref)(ricalco.new_ref(X))
 
 
 def test_an_error_inside_names_the_users_line_and_checkpoint():
@@ -465,7 +465,7 @@ def test_an_error_inside_names_the_users_line_and_checkpoint():
     calls = [lambda: checkpoint(h)(3.0), lambda: grad(checkpoint(h))(3.0), lambda: jit(checkpoint(h))(3.0),
              lambda: lax.scan(lambda c, _: (checkpoint(h)(c), None), 3.0, length=2), lambda: vmap(checkpoint(h))(X)]
     for call in calls:
-        with pytest.raises(calco.errors.TracerBoolConversionError) as caught:
+        with pytest.raises(ricalco.errors.TracerBoolConversionError) as caught:
             call()
         assert "if x > 0" in str(caught.value) and "argument `x` of `h`, traced by checkpoint" in str(caught.value)
 
@@ -478,7 +478,7 @@ def test_empty():
 
 
 def test_x64():
-    with calco.enable_x64():
+    with ricalco.enable_x64():
         x = np.linspace(0.1, 1, 4)
         close(grad(lambda x: jnp.sum(checkpoint(lambda v: jnp.sin(jnp.sin(v)))(x)))(x), np.cos(np.sin(x)) * np.cos(x),
               1e-12)
@@ -500,7 +500,7 @@ def test_a_warm_function_is_not_traced_again():
 
 def test_a_value_that_escapes_is_told():
     escaped = []
-    with pytest.warns(calco.LeakedTracerWarning, match="escaped"):
+    with pytest.warns(ricalco.LeakedTracerWarning, match="escaped"):
         checkpoint(lambda x: escaped.append(x * 2) or x)(X)
 
 

@@ -9,10 +9,10 @@ import pytest
 from jax._src.ad_checkpoint import saved_residuals as jax_residuals
 from jax.ad_checkpoint import checkpoint_name as jax_name
 
-import calco
-import calco.numpy as jnp
-from calco import ad_checkpoint, checkpoint, checkpoint_policies, grad, jit, lax, vmap
-from calco.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import ad_checkpoint, checkpoint, checkpoint_policies, grad, jit, lax, vmap
+from ricalco.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 W = np.arange(9, dtype=np.float32).reshape(3, 3) / 5 - 0.8
@@ -42,7 +42,7 @@ def policies(cp) -> dict:
     }
 
 
-OURS, THEIRS = functions(calco, checkpoint_name), functions(jax, jax_name)
+OURS, THEIRS = functions(ricalco, checkpoint_name), functions(jax, jax_name)
 OUR_POLICIES, THEIR_POLICIES = policies(checkpoint_policies), policies(jax.checkpoint_policies)
 
 
@@ -151,9 +151,9 @@ def test_policies_are_values():
     assert cp.dots_saveable is cp.checkpoint_dots
     assert cp.save_only_these_names("a", "b") == cp.save_only_these_names("b", "a")
     assert hash(cp.save_any_names_but_these("a")) == hash(cp.save_any_names_but_these("a"))
-    text = str(calco.make_jaxpr(checkpoint(jnp.sin, policy=cp.save_only_these_names("b", "a")))(1.0))
+    text = str(ricalco.make_jaxpr(checkpoint(jnp.sin, policy=cp.save_only_these_names("b", "a")))(1.0))
     assert "policy=SaveOnlyTheseNames(saveable_names=frozenset({'a', 'b'}))" in text
-    assert "policy=DotsSaveable(only_if_no_batch_dims=True)" in str(calco.make_jaxpr(
+    assert "policy=DotsSaveable(only_if_no_batch_dims=True)" in str(ricalco.make_jaxpr(
         checkpoint(jnp.sin, policy=cp.dots_with_no_batch_dims_saveable))(1.0))
 
 
@@ -200,7 +200,7 @@ def test_python_values_in_a_checkpointed_function():
     def f(x, training):
         return x * 2 if training else x
 
-    with pytest.raises(calco.errors.TracerBoolConversionError) as caught:
+    with pytest.raises(ricalco.errors.TracerBoolConversionError) as caught:
         f(X, True)
     assert "argument `training` of `f`, traced by checkpoint" in str(caught.value)
     assert 'checkpoint(f, static_argnames="training")' in str(caught.value)
@@ -253,13 +253,13 @@ class Unhashable:
 
 def test_an_effect_happens_once(capfd):
     def f(x):
-        calco.debug.print("at {}", x[0])
+        ricalco.debug.print("at {}", x[0])
         return jnp.sin(jnp.sin(x))
 
     for policy in (None, checkpoint_policies.everything_saveable):
         g = checkpoint(f, policy=policy)
         jit(grad(lambda x, g=g: jnp.sum(g(x))))(X)
-        calco.effects_barrier()
+        ricalco.effects_barrier()
         assert capfd.readouterr().out == "at 0.5\n"
 
 
@@ -267,8 +267,8 @@ def test_the_result_of_an_effect_is_kept():
     calls = []
 
     def f(x):
-        noise = calco.experimental.io_callback(lambda: calls.append(1) or np.float32(len(calls)),
-                                               calco.ShapeDtypeStruct((), np.float32))
+        noise = ricalco.experimental.io_callback(lambda: calls.append(1) or np.float32(len(calls)),
+                                               ricalco.ShapeDtypeStruct((), np.float32))
         return jnp.sin(jnp.sin(x) * noise)
 
     got = jit(grad(lambda x: jnp.sum(checkpoint(f)(x))))(X)

@@ -6,18 +6,18 @@ import io
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax, report
-from calco.report import tables
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax, report
+from ricalco.report import tables
 
 
-@calco.jit
+@ricalco.jit
 def root(x):
     return lax.cond(x > 0, lambda v: jnp.sqrt(v), lambda v: 0.0, x)  # the cond
 
 
-@calco.jit
+@ricalco.jit
 def product(x):
     y = jnp.sin(x)
     return y * x
@@ -27,42 +27,42 @@ ROWS = np.array([4.0, -4.0], np.float32)
 
 
 @pytest.mark.parametrize("function", [
-    lambda xs: calco.vmap(root)(xs),
-    lambda xs: calco.vmap(root)(xs + 1),  # the mapped program of `root` is remembered; the fact is not lost
-    calco.vmap(calco.grad(root)),
-    lambda xs: lax.cond(True, calco.vmap(root), lambda v: v, xs),
-    calco.jit(lambda xs: calco.jit(calco.vmap(root))(xs)),
+    lambda xs: ricalco.vmap(root)(xs),
+    lambda xs: ricalco.vmap(root)(xs + 1),  # the mapped program of `root` is remembered; the fact is not lost
+    ricalco.vmap(ricalco.grad(root)),
+    lambda xs: lax.cond(True, ricalco.vmap(root), lambda v: v, xs),
+    ricalco.jit(lambda xs: ricalco.jit(ricalco.vmap(root))(xs)),
 ])
 def test_conditionals_that_became_selects_reach_the_outer_record(function):
-    record = calco.jit(function).trace(ROWS).record
+    record = ricalco.jit(function).trace(ROWS).record
     selected, = record.selected
     assert (selected.primitive, selected.branches, selected.size) == ("cond", 2, 2)
     assert "# the cond" in selected.place.text
 
 
 def test_source_lines_survive_the_gradient_of_a_nested_jit():
-    closed = calco.make_jaxpr(calco.grad(product))(1.0)
+    closed = ricalco.make_jaxpr(ricalco.grad(product))(1.0)
     inner = next(e for e in closed.eqns if e.primitive.name == "jit").params["jaxpr"]
-    lines = {e.primitive.name: calco.tracing.place_of(e.code, e.lasti).text for e in inner.eqns}
+    lines = {e.primitive.name: ricalco.tracing.place_of(e.code, e.lasti).text for e in inner.eqns}
     assert lines == {"sin": "y = jnp.sin(x)", "cos": "y = jnp.sin(x)", "mul": "return y * x"}
 
 
 def test_a_print_is_one_text():
-    @calco.jit
+    @ricalco.jit
     def f(x):
         for i in range(2):
             print("step", i)
         return x
 
     f(1.0)
-    record, = calco.last_traces(f)
+    record, = ricalco.last_traces(f)
     assert [p.text for p in record.printed] == ["step 0\n", "step 1\n"]
 
 
 def test_the_account_of_a_trace():
     weights = np.arange(3, dtype=np.float32)
 
-    @calco.jit
+    @ricalco.jit
     def total(x, y, unused):
         print("hello")
         return jnp.sum(x * weights) + y
@@ -70,7 +70,7 @@ def test_the_account_of_a_trace():
     for size in (3, 1):
         total(np.ones(size, np.float32), 2.0, 1)
     out = io.StringIO()
-    calco.show_traces(total, out)
+    ricalco.show_traces(total, out)
     first, second = out.getvalue().split("\n\n")
     lines = [line.split("test_report.py")[0].strip() for line in first.splitlines()]
     times = lines.index("times")
@@ -92,10 +92,10 @@ def test_the_account_of_a_trace():
 
 def test_nothing_to_show():
     out = io.StringIO()
-    calco.show_traces(calco.jit(lambda x: x), out)
+    ricalco.show_traces(ricalco.jit(lambda x: x), out)
     assert out.getvalue() == "<lambda> has not been traced\n"
     with pytest.raises(TypeError, match="fun must be a function made by"):
-        calco.show_traces(len)
+        ricalco.show_traces(len)
 
 
 def test_tables():

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import config, debug, lax
-from calco.engine.shim import GAINS_FROM_BARRIERS
-from calco.ir import check_jaxpr, evaluate_reference
-from calco.reroll import reroll
-from calco.reroll.cutting import cut
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import config, debug, lax
+from ricalco.engine.shim import GAINS_FROM_BARRIERS
+from ricalco.ir import check_jaxpr, evaluate_reference
+from ricalco.reroll import reroll
+from ricalco.reroll.cutting import cut
 
 X = np.linspace(0.1, 0.9, 6, dtype="float32")
 Y = np.linspace(0.3, 0.2, 6, dtype="float32")
@@ -22,10 +22,10 @@ ROWS = np.linspace(-1, 1, 12 * 6, dtype="float32").reshape(12, 6)
 
 def rolled(function, *args, mode="loop"):
     """The program before and after, and what was done, once both have been found to be the same to the bit."""
-    straight = calco.make_jaxpr(function)(*args)
+    straight = ricalco.make_jaxpr(function)(*args)
     program, outcome = reroll(straight, mode)
     check_jaxpr(program)
-    leaves = calco.tree.leaves(args)
+    leaves = ricalco.tree.leaves(args)
     want = evaluate_reference(straight.jaxpr, straight.consts, *leaves)
     got = evaluate_reference(program.jaxpr, program.consts, *leaves)
     for x, y in zip(want, got, strict=True):
@@ -138,7 +138,7 @@ def test_stacked_results_are_taken_whole():
 
 
 def test_a_gradient_is_two_loops_and_stacks_nothing_again():
-    program, outcome = rolled(calco.grad(lambda x, y: chain(x, y).sum(), (0, 1)), X, Y)
+    program, outcome = rolled(ricalco.grad(lambda x, y: chain(x, y).sum(), (0, 1)), X, Y)
     assert [fact.kind for fact in outcome.rerolled] == ["loop", "loop"]
     assert "concatenate" not in names(program)
     forward, backward = [eqn for eqn in program.eqns if eqn.primitive.name == "scan"]
@@ -174,9 +174,9 @@ def test_a_gradient_without_dead_code_is_two_loops_as_well():
             x = x + 0.1 * (first + 2 * second + third)
         return x.sum()
 
-    lowered = calco.jit(calco.grad(f)).lower(X, Y)
+    lowered = ricalco.jit(ricalco.grad(f)).lower(X, Y)
     assert names(lowered.jaxpr).count("scan") == 2 and "concatenate" not in names(lowered.jaxpr)
-    np.testing.assert_allclose(lowered.compile()(X, Y), calco.jit(calco.grad(f), reroll="off")(X, Y), rtol=1e-5)
+    np.testing.assert_allclose(lowered.compile()(X, Y), ricalco.jit(ricalco.grad(f), reroll="off")(X, Y), rtol=1e-5)
 
 
 def test_many_values_of_each_iteration():
@@ -196,7 +196,7 @@ def test_sums_into_rows_touch_those_rows_alone():
             x = jnp.tanh(x * 0.7 + rows[i])
         return x.sum()
 
-    program, _ = rolled(calco.grad(f, 1), X, ROWS)
+    program, _ = rolled(ricalco.grad(f, 1), X, ROWS)
     backward = [eqn for eqn in program.eqns if eqn.primitive.name == "scan"][-1].params["jaxpr"]
     assert "dynamic_update_slice" in names(backward)
     assert [eqn.outvars[0].aval.shape for eqn in backward.eqns if eqn.primitive.name == "add_any"] == [(1, 6)]
@@ -241,7 +241,7 @@ def test_weak_types_and_other_dtypes_are_kept():
 
 
 def test_programs_in_parameters_are_looked_into():
-    inner = calco.jit(chain)
+    inner = ricalco.jit(chain)
 
     def f(x, rows):
         def body(c, row):
@@ -256,7 +256,7 @@ def test_programs_in_parameters_are_looked_into():
 
 
 def test_calls_of_a_jitted_function_repeat():
-    step = calco.jit(lambda x, y: jnp.sin(x) * y + x)
+    step = ricalco.jit(lambda x, y: jnp.sin(x) * y + x)
 
     def f(x, y):
         for _ in range(20):
@@ -268,7 +268,7 @@ def test_calls_of_a_jitted_function_repeat():
 
 
 def test_mapped_functions_repeat():
-    program, _ = rolled(calco.vmap(chain, (0, None)), ROWS, Y)
+    program, _ = rolled(ricalco.vmap(chain, (0, None)), ROWS, Y)
     assert names(program)[-1] == "scan"
 
 
@@ -294,14 +294,14 @@ def test_iterations_with_arrays_of_their_own_are_calls_of_one_function():
 
 
 def test_the_compiler_keeps_the_calls():
-    text = calco.jit(network, reroll="outline").lower(layers(), X).as_text()
+    text = ricalco.jit(network, reroll="outline").lower(layers(), X).as_text()
     assert text.count('func.call @repeated(') == 12
     assert text.count('{mhlo.frontend_attributes = {inlineable = "false"}}') == 12
     assert text.count("func.func private @repeated") == 1
 
 
 def test_forward_and_backward_are_a_function_each():
-    _, outcome = rolled(calco.value_and_grad(network), layers(), X, mode="outline")
+    _, outcome = rolled(ricalco.value_and_grad(network), layers(), X, mode="outline")
     assert [fact.kind for fact in outcome.rerolled] == ["outline", "outline"]
 
 
@@ -325,7 +325,7 @@ def test_effects_are_walls():
             debug.print("{}", x[0])
         return x
 
-    straight = calco.make_jaxpr(f)(X, Y)
+    straight = ricalco.make_jaxpr(f)(X, Y)
     for mode in ("loop", "outline", "auto"):
         same, outcome = reroll(straight, mode)
         assert not outcome.rerolled and same is straight
@@ -339,22 +339,22 @@ def test_effects_keep_their_order(capfd):
             debug.print(f"{i} {{}}", x, ordered=True)
         return x
 
-    calco.jit(f, reroll="off")(1.0).block_until_ready()
+    ricalco.jit(f, reroll="off")(1.0).block_until_ready()
     want = capfd.readouterr().out
-    calco.jit(lambda x: f(x), reroll="loop")(1.0).block_until_ready()
+    ricalco.jit(lambda x: f(x), reroll="loop")(1.0).block_until_ready()
     assert [line[:6] for line in capfd.readouterr().out.splitlines()] == [line[:6] for line in want.splitlines()]
 
 
 def test_small_programs_and_cheap_gains_are_left_alone():
-    assert reroll(calco.make_jaxpr(chain)(X, Y), "auto")[1].rerolled == ()
-    long = calco.make_jaxpr(functools.partial(chain, rounds=60))(X, Y)
+    assert reroll(ricalco.make_jaxpr(chain)(X, Y), "auto")[1].rerolled == ()
+    long = ricalco.make_jaxpr(functools.partial(chain, rounds=60))(X, Y)
     assert len(reroll(long, "auto")[1].rerolled) == 1
     assert reroll(long, "off") == (long, ((), ()))
 
 
 def test_large_arrays_that_cheap_operations_would_keep_are_computed_again():
     wide = np.ones((300, 300), "float32")
-    gradient = calco.make_jaxpr(calco.grad(lambda x, y: chain(x, y, 60).sum()))(wide, wide)
+    gradient = ricalco.make_jaxpr(ricalco.grad(lambda x, y: chain(x, y, 60).sum()))(wide, wide)
     _, outcome = reroll(gradient, "auto")
     assert not outcome.rerolled
     assert any("computed again" in near.reason for near in outcome.near)
@@ -368,15 +368,15 @@ def test_cheap_rounds_on_large_arrays_run_several_at_once():
             x = x * y + 0.5
         return x
 
-    (loop,) = reroll(calco.make_jaxpr(f)(wide, wide), "auto")[0].eqns
+    (loop,) = reroll(ricalco.make_jaxpr(f)(wide, wide), "auto")[0].eqns
     assert loop.params["unroll"] == 16
-    (loop,) = reroll(calco.make_jaxpr(f)(X, Y), "auto")[0].eqns
+    (loop,) = reroll(ricalco.make_jaxpr(f)(X, Y), "auto")[0].eqns
     assert loop.params["unroll"] == 1
 
 
 def test_separate_large_arrays_are_not_copied_into_one():
     weights = [np.ones((300, 300), "float32") for _ in range(40)]
-    program, _outcome = reroll(calco.make_jaxpr(network)(weights, np.ones(300, "float32")), "auto")
+    program, _outcome = reroll(ricalco.make_jaxpr(network)(weights, np.ones(300, "float32")), "auto")
     assert "concatenate" not in names(program)
 
 
@@ -388,10 +388,10 @@ def test_results_that_are_all_taken_one_by_one_are_computed_one_by_one():
             kept.append(x)
         return kept
 
-    _, outcome = reroll(calco.make_jaxpr(f)(X, Y), "auto")
+    _, outcome = reroll(ricalco.make_jaxpr(f)(X, Y), "auto")
     assert not outcome.rerolled
     assert outcome.near[0].reason == "100 results would be taken out of the loop one by one"
-    stacked, outcome = reroll(calco.make_jaxpr(lambda x, y: jnp.stack(f(x, y)))(X, Y), "auto")
+    stacked, outcome = reroll(ricalco.make_jaxpr(lambda x, y: jnp.stack(f(x, y)))(X, Y), "auto")
     assert names(stacked) == ["scan"]
 
 
@@ -405,7 +405,7 @@ def test_a_forward_loop_for_a_backward_pass_that_is_none_is_left_alone():
             kept.append(x)
         return [row @ w for row, w in zip(kept, weights)]
 
-    assert not reroll(calco.make_jaxpr(f)(weights, np.ones(200, "float32"), np.ones(200, "float32")))[1].rerolled
+    assert not reroll(ricalco.make_jaxpr(f)(weights, np.ones(200, "float32"), np.ones(200, "float32")))[1].rerolled
 
 
 # --- what is told -------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_a_near_repetition_says_where_it_differs():
             x = jnp.cos(x + y)
         return x
 
-    _, outcome = reroll(calco.make_jaxpr(f)(X, Y), "auto")
+    _, outcome = reroll(ricalco.make_jaxpr(f)(X, Y), "auto")
     assert [fact.trips for fact in outcome.rerolled] == [30, 29]
     (near,) = [near for near in outcome.near if near.trips == 30]
     assert near.reason.startswith("iteration 30 differs at test_reroll.py:") and "slice in between" in near.reason
@@ -433,12 +433,12 @@ def test_types_that_differ_are_named():
                 x = x.astype("bfloat16")
         return x
 
-    _, outcome = reroll(calco.make_jaxpr(f)(X), "auto")
+    _, outcome = reroll(ricalco.make_jaxpr(f)(X), "auto")
     assert len(outcome.rerolled) == 2
 
 
 def test_the_record_and_the_account_tell():
-    f = calco.jit(functools.partial(chain, rounds=100))
+    f = ricalco.jit(functools.partial(chain, rounds=100))
     f(X, Y)
     (record,) = f.records()
     (fact,) = record.rerolled
@@ -446,13 +446,13 @@ def test_the_record_and_the_account_tell():
     (account,) = f.accounts()
     assert "a loop of 100 rounds" in str(account) and "300 equations as 4" in str(account)
     assert account.to_dict()["rerolled"][0]["trips"] == 100
-    observed = calco.explain(calco.jit(functools.partial(chain, rounds=100)))(X, Y)
+    observed = ricalco.explain(ricalco.jit(functools.partial(chain, rounds=100)))(X, Y)
     assert "a loop of 100 rounds" in str(observed)
 
 
 def test_printed_programs_stay_what_the_user_wrote():
-    f = calco.jit(functools.partial(chain, rounds=100))
-    assert names(calco.make_jaxpr(f)(X, Y)) == ["jit"]
+    f = ricalco.jit(functools.partial(chain, rounds=100))
+    assert names(ricalco.make_jaxpr(f)(X, Y)) == ["jit"]
     traced = f.trace(X, Y)
     assert len(traced.jaxpr.eqns) == 300
     assert names(traced.rerolled()) == ["scan"]
@@ -475,7 +475,7 @@ def irregular(count):
 
 
 def test_long_programs_that_do_not_repeat_are_cut_at_narrow_places():
-    straight = calco.make_jaxpr(irregular(1600))(X, Y)
+    straight = ricalco.make_jaxpr(irregular(1600))(X, Y)
     program, barriers = cut(straight.jaxpr)
     check_jaxpr(program)
     places = [i for i, eqn in enumerate(program.eqns) if eqn.primitive.name == "optimization_barrier"]
@@ -485,7 +485,7 @@ def test_long_programs_that_do_not_repeat_are_cut_at_narrow_places():
 
 
 def test_programs_are_cut_where_the_compiler_gains_from_it():
-    _, outcome = reroll(calco.make_jaxpr(irregular(1600))(X, Y), "auto")
+    _, outcome = reroll(ricalco.make_jaxpr(irregular(1600))(X, Y), "auto")
     assert [fact.kind for fact in outcome.rerolled] == (["cut"] if GAINS_FROM_BARRIERS else [])
 
 
@@ -497,21 +497,21 @@ def test_wide_programs_are_not_cut():
             kept.append(x)
         return sum(kept)
 
-    straight = calco.make_jaxpr(f)(X, Y)
+    straight = ricalco.make_jaxpr(f)(X, Y)
     assert cut(straight.jaxpr) == (straight.jaxpr, 0)
 
 
 # --- options ------------------------------------------------------------------------------------
 
 def test_the_option_of_jit_and_the_setting():
-    off = calco.jit(chain, reroll="off").lower(X, Y)
+    off = ricalco.jit(chain, reroll="off").lower(X, Y)
     assert "while" not in off.as_text() and names(off.jaxpr)[:3] == ["sin", "mul", "add"]
-    assert "while" in calco.jit(chain, reroll="loop").lower(X, Y).as_text()
+    assert "while" in ricalco.jit(chain, reroll="loop").lower(X, Y).as_text()
     before = config.reroll
     try:
         config.update("reroll", "loop")
-        assert names(calco.jit(chain).lower(X, Y).jaxpr) == ["scan"]
-        assert names(calco.jit(chain, reroll="off").lower(X, Y).jaxpr) != ["scan"]
+        assert names(ricalco.jit(chain).lower(X, Y).jaxpr) == ["scan"]
+        assert names(ricalco.jit(chain, reroll="off").lower(X, Y).jaxpr) != ["scan"]
     finally:
         config.update("reroll", before)
 
@@ -519,7 +519,7 @@ def test_the_option_of_jit_and_the_setting():
 @pytest.mark.parametrize("value", ["always", "", True])
 def test_wrong_options_are_named(value):
     with pytest.raises(ValueError, match=r"reroll=.*expected one of 'auto', 'loop', 'outline', 'off'"):
-        calco.jit(chain, reroll=value)
+        ricalco.jit(chain, reroll=value)
     with pytest.raises(ValueError, match=r"reroll=.*expected one of"):
         config.update("reroll", value)
 
@@ -528,17 +528,17 @@ def test_wrong_options_are_named(value):
 
 @pytest.mark.parametrize("mode", ["loop", "outline"])
 def test_compiled_values_are_those_of_straight_code(mode):
-    for function, args in [(chain, (X, Y)), (calco.value_and_grad(network), (layers(), X))]:
-        want = calco.tree.leaves(calco.jit(function, reroll="off")(*args))
-        got = calco.tree.leaves(calco.jit(function, reroll=mode)(*args))
+    for function, args in [(chain, (X, Y)), (ricalco.value_and_grad(network), (layers(), X))]:
+        want = ricalco.tree.leaves(ricalco.jit(function, reroll="off")(*args))
+        got = ricalco.tree.leaves(ricalco.jit(function, reroll=mode)(*args))
         for x, y in zip(want, got, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
 
 
 def test_donated_arguments():
-    f = calco.jit(functools.partial(chain, rounds=100), donate_argnums=0)
+    f = ricalco.jit(functools.partial(chain, rounds=100), donate_argnums=0)
     x = jnp.asarray(X)
-    want = calco.jit(chain, reroll="off", static_argnums=2)(X, Y, 100)
+    want = ricalco.jit(chain, reroll="off", static_argnums=2)(X, Y, 100)
     np.testing.assert_allclose(f(x, Y), want, rtol=1e-5)
     assert x.is_deleted()
 
@@ -547,20 +547,20 @@ def test_donated_arguments():
 
 def test_equal_programs_are_one_function():
     def f(x):
-        first, second = calco.jit(lambda a: jnp.sin(a) * 2), calco.jit(lambda b: jnp.sin(b) * 2)
-        third = calco.jit(lambda c: jnp.sin(c) * 3)
+        first, second = ricalco.jit(lambda a: jnp.sin(a) * 2), ricalco.jit(lambda b: jnp.sin(b) * 2)
+        third = ricalco.jit(lambda c: jnp.sin(c) * 3)
         return first(second(third(x)))
 
-    text = calco.jit(f).lower(X).as_text()
+    text = ricalco.jit(f).lower(X).as_text()
     assert text.count("func.func private") == 2 and text.count("func.call") == 3
 
 
 def test_functions_are_told_apart_by_weak_types_and_literals():
     def f(x):
-        first, second = calco.jit(lambda a: jnp.sin(a) * 0.0), calco.jit(lambda b: jnp.sin(b) * -0.0)
+        first, second = ricalco.jit(lambda a: jnp.sin(a) * 0.0), ricalco.jit(lambda b: jnp.sin(b) * -0.0)
         return first(x), second(x)
 
-    text = calco.jit(f).lower(X).as_text()
+    text = ricalco.jit(f).lower(X).as_text()
     assert text.count("func.func private") == 2
-    plus, minus = calco.jit(f)(X)
+    plus, minus = ricalco.jit(f)(X)
     assert not np.signbit(plus).any() and np.signbit(minus).all()

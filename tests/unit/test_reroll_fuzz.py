@@ -2,7 +2,7 @@
 
 A program is a table of statements drawn beforehand, which a Python loop runs again and again: so its equations
 repeat, but for what the table says is another thing in some iterations. Programs are compared in NumPy, where no
-compiler rounds in an order of its own, and some of them compiled. ``CALCO_FUZZ_PROGRAMS=5000`` makes as many as that.
+compiler rounds in an order of its own, and some of them compiled. ``RICALCO_FUZZ_PROGRAMS=5000`` makes as many as that.
 """
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import random
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import lax
-from calco.ir import check_jaxpr, evaluate_reference
-from calco.reroll import reroll
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.ir import check_jaxpr, evaluate_reference
+from ricalco.reroll import reroll
 
-PROGRAMS = int(os.environ.get("CALCO_FUZZ_PROGRAMS", "200"))
-FIRST = int(os.environ.get("CALCO_FUZZ_FIRST", "0"))
+PROGRAMS = int(os.environ.get("RICALCO_FUZZ_PROGRAMS", "200"))
+FIRST = int(os.environ.get("RICALCO_FUZZ_FIRST", "0"))
 COMPILED = 10  # every so manieth program
 SIZE = 5
 
@@ -33,7 +33,7 @@ OPERATIONS = {
     "sort": ("ff", "f", lambda x, y: lax.sort((x, y), num_keys=1)[1]),
     "where": ("bff", "f", jnp.where),
     "scaled": ("fw", "f", lambda x, w: jnp.tanh(x * w)),
-    "call": ("ff", "f", calco.jit(lambda x, y: jnp.cos(x) * y - x)),
+    "call": ("ff", "f", ricalco.jit(lambda x, y: jnp.cos(x) * y - x)),
     "less": ("ff", "b", lambda x, y: x < y),
     "flip": ("bb", "b", lambda x, y: x ^ ~y),
     "count": ("ib", "i", lambda i, b: i + b),
@@ -149,19 +149,19 @@ def arguments():
 
 
 ARGUMENTS = arguments()
-LEAVES = calco.tree.leaves(ARGUMENTS)
+LEAVES = ricalco.tree.leaves(ARGUMENTS)
 
 
 def values_of(table):
-    return lambda *args: calco.tree.leaves(table(*args))
+    return lambda *args: ricalco.tree.leaves(table(*args))
 
 
 def gradient_of(table):
     def loss(*args):
-        values = [jnp.asarray(x) for x in calco.tree.leaves(table(*args))]
+        values = [jnp.asarray(x) for x in ricalco.tree.leaves(table(*args))]
         return sum(jnp.sum(jnp.sin(x.astype("float32"))) for x in values if x.dtype in ("float32", "bfloat16"))
 
-    return calco.grad(loss, argnums=(0, 1, 2, 3))
+    return ricalco.grad(loss, argnums=(0, 1, 2, 3))
 
 
 def identical(first, second) -> bool:
@@ -179,7 +179,7 @@ def bits(x):
 
 
 def compare(table, function, mode) -> bool:
-    straight = calco.make_jaxpr(function)(*ARGUMENTS)
+    straight = ricalco.make_jaxpr(function)(*ARGUMENTS)
     rolled, outcome = reroll(straight, mode)
     check_jaxpr(rolled)
     assert [a.dtype for a in rolled.in_avals] == [a.dtype for a in straight.in_avals]
@@ -213,7 +213,7 @@ def test_random_programs(part):
 def test_compiled(seed):
     table = Table(seed)
     function = values_of(table)
-    straight = calco.jit(function, reroll="off")(*ARGUMENTS)
+    straight = ricalco.jit(function, reroll="off")(*ARGUMENTS)
     for mode in ("loop", "outline", "auto"):
-        for x, y in zip(straight, calco.jit(function, reroll=mode)(*ARGUMENTS), strict=True):
+        for x, y in zip(straight, ricalco.jit(function, reroll=mode)(*ARGUMENTS), strict=True):
             np.testing.assert_allclose(np.asarray(x, "float64"), np.asarray(y, "float64"), rtol=2e-2, atol=2e-2)

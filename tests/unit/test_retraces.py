@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import RetraceError, RetraceWarning, ShapeDtypeStruct, enable_x64
-from calco.jit.causes import KINDS, captured
-from calco.jit.retraces import retraces
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import RetraceError, RetraceWarning, ShapeDtypeStruct, enable_x64
+from ricalco.jit.causes import KINDS, captured
+from ricalco.jit.retraces import retraces
 
 
 def f32(*shape):
@@ -28,7 +28,7 @@ def identity(x, y=None, **more):
 
 def causes(function, *calls, **options):
     """The causes of traces made by these ``(args, kwargs)``; nothing is compiled."""
-    jitted = calco.jit(function, **options)
+    jitted = ricalco.jit(function, **options)
     for args, kwargs in calls:
         jitted.trace(*args, **kwargs)
     return jitted.retraces()
@@ -106,7 +106,7 @@ def test_a_static_value_whose_repr_fails_is_told_all_the_same():
 
 
 def test_options():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     jitted.trace(STRONG)
     with enable_x64():
         jitted.trace(STRONG)
@@ -115,7 +115,7 @@ def test_options():
 
 
 def test_a_custom_node_with_other_static_fields():
-    @functools.partial(calco.tree_util.register_dataclass, data_fields=["w"], meta_fields=["act"])
+    @functools.partial(ricalco.tree_util.register_dataclass, data_fields=["w"], meta_fields=["act"])
     @dataclasses.dataclass
     class Layer:
         w: object
@@ -128,7 +128,7 @@ def test_a_custom_node_with_other_static_fields():
 def test_a_captured_value_that_changed():
     scale = 2.0
 
-    @functools.partial(calco.jit, on_stale="retrace")
+    @functools.partial(ricalco.jit, on_stale="retrace")
     def f(x):
         return x * scale
 
@@ -158,14 +158,14 @@ def test_the_worst_cause_comes_first():
 
 
 def test_known_signatures_and_first_traces_have_no_cause():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     for _ in range(3):
         jitted.trace(f32(3))
     assert jitted.retraces() == ()
 
 
 def test_clearing_the_caches_clears_the_history():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     jitted.trace(f32(3))
     jitted.trace(f32(4))
     jitted.clear_cache()
@@ -176,19 +176,19 @@ def test_clearing_the_caches_clears_the_history():
 
 def test_programs_that_hold_a_value_of_an_enclosing_trace():
     def outer(x):
-        inner = calco.jit(lambda y: y + x)
+        inner = ricalco.jit(lambda y: y + x)
         first, second = inner(1.0), inner(1.0)
         found.extend(retraces(inner._jit))
         return first + second
 
     found: list = []
-    calco.jit(outer).trace(f32())
+    ricalco.jit(outer).trace(f32())
     assert [c.kind for c in found] == ["captured value"]
 
 
 def test_a_nested_function_that_closes_over_an_outer_value_after_it_closed_over_an_array():
     def make(scale):
-        return calco.jit(lambda y: y * scale)
+        return ricalco.jit(lambda y: y * scale)
 
     def outer(x):
         inner = make(x)
@@ -197,7 +197,7 @@ def test_a_nested_function_that_closes_over_an_outer_value_after_it_closed_over_
         return out
     found: list = []
     make(np.float32(2)).trace(3.0)
-    calco.jit(outer).trace(1.0)
+    ricalco.jit(outer).trace(1.0)
     assert [(c.kind, c.new) for c in found] == [("new function object", "closure scale = a traced f32[]")]
 
 
@@ -212,7 +212,7 @@ def warned(action) -> list[RetraceWarning]:
 
 
 def test_eight_signatures_warn_of_nothing_and_the_ninth_does():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     assert warned(lambda: [jitted.trace(f32(n)) for n in range(1, 9)]) == []
     [warning] = warned(lambda: jitted.trace(f32(9)))
     assert (warning.function, warning.kind, warning.argument, warning.traces) == ("identity", "shape", "x", 9)
@@ -221,13 +221,13 @@ def test_eight_signatures_warn_of_nothing_and_the_ninth_does():
 
 
 def test_it_is_said_again_after_16_and_32():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     found = warned(lambda: [jitted.trace(f32(n)) for n in range(1, 40)])
     assert [w.traces for w in found] == [9, 17, 33]
 
 
 def test_reasons_are_counted_one_by_one():
-    jitted = calco.jit(lambda x, n: x, static_argnames="n")
+    jitted = ricalco.jit(lambda x, n: x, static_argnames="n")
 
     def five_of_each():
         for n in range(1, 6):
@@ -239,14 +239,14 @@ def test_reasons_are_counted_one_by_one():
 
 
 def test_known_signatures_never_count():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     assert warned(lambda: [jitted.trace(f32(n % 8 + 1)) for n in range(100)]) == []
 
 
 def test_functions_made_anew_for_each_captured_number():
     def make():
         for scale in range(9):
-            calco.jit(lambda x: x * scale).trace(1.0)  # noqa: B023 - that is the point
+            ricalco.jit(lambda x: x * scale).trace(1.0)  # noqa: B023 - that is the point
     [warning] = warned(make)
     assert warning.kind == "new function object" and warning.traces == 9
     assert "hoist the lambda out of the loop" in str(warning) and "pass `scale` as an argument" in str(warning)
@@ -255,13 +255,13 @@ def test_functions_made_anew_for_each_captured_number():
 def test_partials_made_anew():
     def scaled(x, scale):
         return x * scale
-    [warning] = warned(lambda: [calco.jit(functools.partial(scaled, scale=float(n))).trace(1.0) for n in range(9)])
+    [warning] = warned(lambda: [ricalco.jit(functools.partial(scaled, scale=float(n))).trace(1.0) for n in range(9)])
     assert "hoist the partial" in str(warning) and "scale=8.0" in str(warning)
 
 
 def test_a_new_function_object_is_the_cause_of_its_first_trace():
     def make(scale):
-        return calco.jit(lambda x: x * scale)
+        return ricalco.jit(lambda x: x * scale)
     made = [make(2.0), make(3.0)]
     for jitted in made:
         jitted.trace(1.0)
@@ -285,18 +285,18 @@ def test_a_function_jitted_anew_after_what_it_captured_changed():
     """The global, the attribute: by the names that the function knows them by."""
     def f(x):
         return x * SCALE
-    first = calco.jit(f)
+    first = ricalco.jit(f)
     first.trace(1.0)
     try:
         globals()["SCALE"] = 2.0
-        second = calco.jit(f)
+        second = ricalco.jit(f)
         second.trace(1.0)
     finally:
         globals()["SCALE"] = 1.0
     [cause] = second.retraces()
     assert facts(cause) == ("new function object", "f", "global SCALE = 1.0", "global SCALE = 2.0")
     assert "pass `SCALE` as an argument" in cause.fix
-    methods = [calco.jit(Scaled(w).apply) for w in (1.0, 2.0)]
+    methods = [ricalco.jit(Scaled(w).apply) for w in (1.0, 2.0)]
     for method in methods:
         method.trace(1.0)
     assert [facts(c)[2:] for c in methods[1].retraces()] == [("self.w = 1.0", "self.w = 2.0")]
@@ -305,7 +305,7 @@ def test_a_function_jitted_anew_after_what_it_captured_changed():
 def test_wrappers_of_different_functions_are_different_functions():
     """A decorator that jits a closure has one piece of code for all that it decorates."""
     def decorate(function):
-        return calco.jit(lambda x: function(x))
+        return ricalco.jit(lambda x: function(x))
     functions = [eval(f"lambda x: x + {n}") for n in range(12)]
     assert warned(lambda: [decorate(function).trace(1.0) for function in functions]) == []
 
@@ -314,13 +314,13 @@ def test_functions_made_anew_and_called_with_other_shapes_are_not_counted():
     """The shape is the reason, not the function object: tests of many shapes look like that."""
     def make():
         for n in range(12):
-            calco.jit(lambda x: x * 2).trace(f32(n))
-            calco.jit(lambda x: x * n).trace(f32(n))  # noqa: B023
+            ricalco.jit(lambda x: x * 2).trace(f32(n))
+            ricalco.jit(lambda x: x * n).trace(f32(n))  # noqa: B023
     assert warned(make) == []
 
 
 def test_defaults_are_captures_and_named():
-    [warning] = warned(lambda: [calco.jit(lambda x, s=s, *, t=2: x * s).trace(f32(1)) for s in map(float, range(9))])
+    [warning] = warned(lambda: [ricalco.jit(lambda x, s=s, *, t=2: x * s).trace(f32(1)) for s in map(float, range(9))])
     assert warning.values[-1] == "s=8.0"
 
 
@@ -329,20 +329,20 @@ def test_functions_that_capture_objects_are_not_counted():
         for _ in range(12):
             holder = Mode()
             holder.value = 1.0
-            calco.jit(lambda x: x * holder.value).trace(1.0)  # noqa: B023
+            ricalco.jit(lambda x: x * holder.value).trace(1.0)  # noqa: B023
     assert warned(make) == []
 
 
 def test_equal_functions_in_a_loop_share_a_trace_and_warn_of_nothing():
-    assert warned(lambda: [calco.jit(lambda x: x + 1).trace(1.0) for _ in range(30)]) == []
+    assert warned(lambda: [ricalco.jit(lambda x: x + 1).trace(1.0) for _ in range(30)]) == []
 
 
 # --- no_retrace -----------------------------------------------------------------------------------
 
 def test_no_retrace_names_the_function_and_the_cause():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     jitted.trace(f32(3))
-    with calco.no_retrace():
+    with ricalco.no_retrace():
         jitted.trace(f32(3))
         with pytest.raises(RetraceError, match=r"no new trace.*\n.*x: f32\[3\] -> f32\[4\]") as caught:
             jitted.trace(f32(4))
@@ -355,42 +355,42 @@ def test_no_retrace_names_the_function_and_the_cause():
 
 
 def test_the_limit_is_for_each_function():
-    first, second = calco.jit(identity), calco.jit(lambda x: x)
-    with calco.no_retrace(limit=2):
+    first, second = ricalco.jit(identity), ricalco.jit(lambda x: x)
+    with ricalco.no_retrace(limit=2):
         for jitted in (first, second):
             jitted.trace(f32(1))
             jitted.trace(f32(2))
         with pytest.raises(RetraceError, match="2 new traces"):
             second.trace(f32(3))
-        with pytest.raises(RetraceError, match="first trace, with x: weak f32"), calco.no_retrace():
-            calco.jit(lambda x: x - 1).trace(1.0)
+        with pytest.raises(RetraceError, match="first trace, with x: weak f32"), ricalco.no_retrace():
+            ricalco.jit(lambda x: x - 1).trace(1.0)
 
 
 def test_functions_made_anew_count_as_one():
-    with calco.no_retrace(limit=1), pytest.raises(RetraceError, match="new function object"):
+    with ricalco.no_retrace(limit=1), pytest.raises(RetraceError, match="new function object"):
         for n in range(3):
-            calco.jit(lambda x: x * n).trace(1.0)  # noqa: B023
+            ricalco.jit(lambda x: x * n).trace(1.0)  # noqa: B023
 
 
 def test_as_a_decorator_it_counts_each_call_anew():
-    @calco.no_retrace(limit=1)
+    @ricalco.no_retrace(limit=1)
     def check():
-        calco.jit(lambda x: x / 3).trace(1.0)
+        ricalco.jit(lambda x: x / 3).trace(1.0)
     check()
     check()
     with pytest.raises(RetraceError):
-        calco.no_retrace()(lambda: calco.jit(lambda x: x / 4).trace(1.0))()
+        ricalco.no_retrace()(lambda: ricalco.jit(lambda x: x / 4).trace(1.0))()
 
 
 def test_no_retrace_is_for_one_thread():
-    jitted, raised = calco.jit(identity), []
+    jitted, raised = ricalco.jit(identity), []
 
     def other():
         try:
             jitted.trace(f32(3))
         except RetraceError as error:
             raised.append(error)
-    with calco.no_retrace():
+    with ricalco.no_retrace():
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
@@ -401,14 +401,14 @@ def test_no_retrace_is_for_one_thread():
                                           (lambda: 1, TypeError)])
 def test_a_wrong_limit_is_refused(limit, error):
     with pytest.raises(error, match="no_retrace"):
-        calco.no_retrace(limit)
+        ricalco.no_retrace(limit)
 
 
 # --- the log ----------------------------------------------------------------------------------------
 
 def test_each_new_trace_is_logged_with_its_cause(caplog):
-    jitted = calco.jit(identity)
-    with caplog.at_level(logging.INFO, logger="calco.trace"):
+    jitted = ricalco.jit(identity)
+    with caplog.at_level(logging.INFO, logger="ricalco.trace"):
         for shape in ((), (4,), (4,)):
             jitted.trace(f32(*shape))
     assert [r.getMessage() for r in caplog.records] == [
@@ -418,7 +418,7 @@ def test_each_new_trace_is_logged_with_its_cause(caplog):
 
 
 def test_nothing_is_worded_while_the_log_is_off():
-    jitted = calco.jit(identity)
+    jitted = ricalco.jit(identity)
     jitted.trace(f32(3))
     jitted.trace(f32(4))
     assert [entry.causes for entry in jitted._jit.history.entries] == [None, None]

@@ -5,17 +5,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calco.avals import ShapedArray, options
-from calco.core import Array
-from calco.ir import check_jaxpr, to_text
-from calco.jit import eager  # noqa: F401  (installs the eager interpreter)
-from calco.jit.lowering import lower_module
-from calco.ops import shapes, slicing
-from calco.ops.arithmetic import mul
-from calco.ops.structure import full, reduce_sum
-from calco.tracing import stage
-from calco.transforms.api import grad, jvp, vjp
-from calco.transforms.mapping import vmap
+from ricalco.avals import ShapedArray, options
+from ricalco.core import Array
+from ricalco.ir import check_jaxpr, to_text
+from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
+from ricalco.jit.lowering import lower_module
+from ricalco.ops import shapes, slicing
+from ricalco.ops.arithmetic import mul
+from ricalco.ops.structure import full, reduce_sum
+from ricalco.tracing import stage
+from ricalco.transforms.api import grad, jvp, vjp
+from ricalco.transforms.mapping import vmap
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

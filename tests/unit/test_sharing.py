@@ -8,9 +8,9 @@ import weakref
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco.jit import stale
+import ricalco
+import ricalco.numpy as jnp
+from ricalco.jit import stale
 
 X = np.ones(3, np.float32)
 RUNS: list = []
@@ -27,7 +27,7 @@ def traces_of(make, values, x=X, **options) -> int:
     before = len(RUNS)
     for value in values:
         function = make(value)
-        got = calco.jit(function, **options)(x)
+        got = ricalco.jit(function, **options)(x)
         count = len(RUNS)
         assert np.allclose(got, function(jnp.asarray(x))), "a shared trace computes something else"
         del RUNS[count:]
@@ -115,7 +115,7 @@ def test_values_that_python_calls_equal_are_told_apart(make, values):
     assert traces_of(make, [*values, *values]) == len(values)
 
 
-@pytest.mark.parametrize("array", [np.arange(3, dtype=np.float32), jnp.arange(3.0)], ids=["NumPy", "calco"])
+@pytest.mark.parametrize("array", [np.arange(3, dtype=np.float32), jnp.arange(3.0)], ids=["NumPy", "ricalco"])
 @pytest.mark.parametrize("make", [closure, method, of_partial, nested_dict], ids=lambda f: f.__name__)
 def test_arrays_are_compared_by_their_elements(make, array):
     other = np.array([0, 1, 5], np.float32)
@@ -131,7 +131,7 @@ def test_arrays_of_other_types_and_shapes_are_told_apart():
 def test_a_lambda_in_a_loop_is_traced_once():
     misses = 0
     for _ in range(12):  # no warning that it is traced again and again
-        f = calco.jit(lambda x: x * GLOBAL_SCALE)
+        f = ricalco.jit(lambda x: x * GLOBAL_SCALE)
         f(X)
         misses += f.cache_info().misses
     assert misses == 1
@@ -156,7 +156,7 @@ def test_functions_that_count_in_a_global_share_a_trace(monkeypatch):
     for make in (lambda: lambda x: base(x, 1), lambda: functools.partial(base, p=1), lambda: model.base):
         before = COUNTED
         for _ in range(3):
-            assert calco.jit(make())(1.0) == 2
+            assert ricalco.jit(make())(1.0) == 2
         assert COUNTED == before + 1
 
 
@@ -164,13 +164,13 @@ def test_a_function_jitted_again_after_a_captured_value_changed_takes_the_new_va
     def f(x):
         return x * GLOBAL_SCALE
 
-    first = calco.jit(f)
-    assert first(1.0) == 2 and calco.jit(f)(1.0) == 2
+    first = ricalco.jit(f)
+    assert first(1.0) == 2 and ricalco.jit(f)(1.0) == 2
     monkeypatch.setitem(globals(), "GLOBAL_SCALE", 5.0)
-    assert calco.jit(f)(1.0) == 5
-    with pytest.warns(calco.StaleCaptureWarning):
+    assert ricalco.jit(f)(1.0) == 5
+    with pytest.warns(ricalco.StaleCaptureWarning):
         assert first(1.0) == 2
-    assert calco.jit(f)(1.0) == 5
+    assert ricalco.jit(f)(1.0) == 5
 
 
 def test_an_array_changed_in_place_is_not_shared_with_its_old_elements():
@@ -179,9 +179,9 @@ def test_an_array_changed_in_place_is_not_shared_with_its_old_elements():
     def f(x):
         return x * w
 
-    assert calco.jit(f)(X).tolist() == [1, 1, 1]
+    assert ricalco.jit(f)(X).tolist() == [1, 1, 1]
     w[:] = 4
-    assert calco.jit(f)(X).tolist() == [4, 4, 4]
+    assert ricalco.jit(f)(X).tolist() == [4, 4, 4]
 
 
 def test_the_state_that_a_function_keeps_is_not_taken_from_another():
@@ -194,7 +194,7 @@ def test_the_state_that_a_function_keeps_is_not_taken_from_another():
             return x * n
         return f
 
-    assert [float(calco.jit(make(start))(1.0)) for start in (0, 10, 0, 20)] == [1, 11, 1, 21]
+    assert [float(ricalco.jit(make(start))(1.0)) for start in (0, 10, 0, 20)] == [1, 11, 1, 21]
 
     def with_list(start):
         items = [start]
@@ -204,7 +204,7 @@ def test_the_state_that_a_function_keeps_is_not_taken_from_another():
             return x * items[0]
         return f
 
-    assert [float(calco.jit(with_list(start))(1.0)) for start in (1.0, 10.0)] == [1, 10]
+    assert [float(ricalco.jit(with_list(start))(1.0)) for start in (1.0, 10.0)] == [1, 10]
 
     class Own:
         def __init__(self, n):
@@ -214,7 +214,7 @@ def test_the_state_that_a_function_keeps_is_not_taken_from_another():
             self.n += 1
             return x * self.n
 
-    assert [float(calco.jit(Own(n).step)(1.0)) for n in (0, 10)] == [1, 11]
+    assert [float(ricalco.jit(Own(n).step)(1.0)) for n in (0, 10)] == [1, 11]
 
 
 class Opaque:
@@ -256,10 +256,10 @@ def test_transforms_with_other_settings_are_not_shared():
         return a * a * b
 
     def make(which):
-        slope = calco.grad(f, argnums=which)
+        slope = ricalco.grad(f, argnums=which)
         return lambda x: slope(x, 3.0) if True else None
 
-    assert [float(calco.jit(make(i))(2.0)) for i in (0, 1, 0)] == [12, 4, 12]
+    assert [float(ricalco.jit(make(i))(2.0)) for i in (0, 1, 0)] == [12, 4, 12]
 
 
 def test_functions_of_other_classes_are_not_shared():
@@ -275,7 +275,7 @@ def test_functions_of_other_classes_are_not_shared():
         def apply(self, x):
             return x + 2
 
-    assert [float(calco.jit(make(cls))(0.0)) for cls in (One, Two, One)] == [1, 2, 1]
+    assert [float(ricalco.jit(make(cls))(0.0)) for cls in (One, Two, One)] == [1, 2, 1]
 
 
 def test_two_names_for_one_object_are_told_from_two_objects():
@@ -283,7 +283,7 @@ def test_two_names_for_one_object_are_told_from_two_objects():
         return lambda x: x * 2 if a is b else x
 
     one = {"k": 1}
-    assert [float(calco.jit(make(*pair))(1.0)) for pair in ((one, one), (one, {"k": 1}), (one, one))] == [2, 1, 2]
+    assert [float(ricalco.jit(make(*pair))(1.0)) for pair in ((one, one), (one, {"k": 1}), (one, one))] == [2, 1, 2]
 
 
 def test_options_of_jit_are_told_apart():
@@ -300,24 +300,24 @@ def test_each_borrower_is_told_of_its_own_values():
 
         def f(x):
             return x * held[0]
-        return calco.jit(f)
+        return ricalco.jit(f)
 
     one, two = make(0), make(1)
     one(1.0), two(1.0)
     assert one.cache_info().misses + two.cache_info().misses == 1
     holders[1][0] = 7.0
     assert one(1.0) == 2 and one(1.0) == 2
-    with pytest.warns(calco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
         two(1.0)
     holders[0][0] = 8.0
-    with pytest.warns(calco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
+    with pytest.warns(ricalco.StaleCaptureWarning, match=r"closure held = \[2\.0\]"):
         one(1.0)
 
 
 def test_large_captured_arrays_are_not_kept_alive():
     def make():
         large, ours = np.ones(1 << 19, np.float32), jnp.ones(1 << 19)
-        f = calco.jit(lambda x: x + large + ours)
+        f = ricalco.jit(lambda x: x + large + ours)
         f(1.0)
         return weakref.ref(ours), weakref.ref(f._jit)
 
@@ -326,22 +326,22 @@ def test_large_captured_arrays_are_not_kept_alive():
     assert [watch() for watch in watches] == [None, None]
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.RetraceWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.RetraceWarning")
 def test_what_is_lent_is_bounded():
     for i in range(80):
-        calco.jit(closure(float(i))).trace(X)
+        ricalco.jit(closure(float(i))).trace(X)
     assert len(stale._latest) <= 64
     assert all(len(lent) <= 32 for lent in stale._shared.values())
 
 
 def test_clearing_forgets_what_was_lent():
-    f = calco.jit(closure(2.0))
+    f = ricalco.jit(closure(2.0))
     f(X)
     f.clear_cache()
-    g = calco.jit(closure(2.0))
+    g = ricalco.jit(closure(2.0))
     g(X)
     assert g.cache_info().misses == 1
-    calco.clear_caches()
-    h = calco.jit(closure(2.0))
+    ricalco.clear_caches()
+    h = ricalco.jit(closure(2.0))
     h(X)
     assert h.cache_info().misses == 1 and len(RUNS) == 3

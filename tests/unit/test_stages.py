@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
+import ricalco
+import ricalco.numpy as jnp
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -15,7 +15,7 @@ def scaled(params, x, *, shift=0.0):
 
 
 def traced():
-    return calco.jit(scaled).trace({"w": X}, np.float32(2), shift=np.float32(1))
+    return ricalco.jit(scaled).trace({"w": X}, np.float32(2), shift=np.float32(1))
 
 
 def test_a_trace_is_a_value_that_prints_its_program():
@@ -28,7 +28,7 @@ def test_a_trace_is_a_value_that_prints_its_program():
   in (f, e) }"""
     assert str(stage.jaxpr) in str(stage) and "scaled" in repr(stage) and "test_stages.py" in str(stage)
     assert stage.fun_name == "scaled" and stage.arg_names == ("params['w']", "x", "shift")
-    struct = calco.ShapeDtypeStruct
+    struct = ricalco.ShapeDtypeStruct
     assert stage.out_info == {"sum": struct((), "float32"), "y": struct((2,), "float32")}
     assert [a.short for a in stage.in_avals] == ["f32[2]", "f32[]", "f32[]"]
 
@@ -48,17 +48,17 @@ def test_lowering_gives_the_module():
 def test_a_stage_is_made_once():
     stage = traced()
     assert stage.lower() is stage.lower() and stage.lower().compile() is stage.lower().compile()
-    f = calco.jit(scaled)
+    f = ricalco.jit(scaled)
     one, two = f.trace({"w": X}, 2.0), f.trace({"w": X + 1}, 3.0)
     assert one is two and f.cache_info().misses == 1
     f({"w": X}, 4.0)
     assert f.cache_info().misses == 1
-    assert calco.last_traces(f)[0].seconds.keys() == {"trace", "lower", "compile"}
+    assert ricalco.last_traces(f)[0].seconds.keys() == {"trace", "lower", "compile"}
 
 
 def test_tracing_needs_types_only():
-    struct = calco.ShapeDtypeStruct((2,), jnp.float32)
-    f = calco.jit(lambda x, n: x * n, static_argnames="n")
+    struct = ricalco.ShapeDtypeStruct((2,), jnp.float32)
+    f = ricalco.jit(lambda x, n: x * n, static_argnames="n")
     compiled = f.lower(struct, n=3).compile()
     assert compiled(X).tolist() == [3, 6]
     assert f.eval_shape(struct, n=3) == struct
@@ -105,17 +105,17 @@ def test_a_structure_that_differs_is_an_error(args, kwargs):
 
 
 def test_a_compiled_program_does_not_run_on_tracers():
-    compiled = calco.jit(lambda x: x * 2).lower(1.0).compile()
-    for transform in (calco.grad, calco.jit, lambda f: lambda x: calco.vmap(f)(jnp.stack([x, x]))):
+    compiled = ricalco.jit(lambda x: x * 2).lower(1.0).compile()
+    for transform in (ricalco.grad, ricalco.jit, lambda f: lambda x: ricalco.vmap(f)(jnp.stack([x, x]))):
         with pytest.raises(TypeError, match="argument x of <lambda> is traced"):
             transform(lambda x: compiled(x))(1.0)
 
 
 def test_a_compiled_program_with_static_arguments_takes_the_same_values():
     """They may be left out, as JAX wants it, or given again."""
-    compiled = calco.jit(lambda x, n, y: x * n - y, static_argnums=1).lower(1.0, 3, 4.0).compile()
+    compiled = ricalco.jit(lambda x, n, y: x * n - y, static_argnums=1).lower(1.0, 3, 4.0).compile()
     assert compiled(2.0, 3, 1.0) == 5 and compiled(2.0, 1.0) == 5
-    named = calco.jit(lambda x, *, n: x * n, static_argnames="n").lower(1.0, n=3).compile()
+    named = ricalco.jit(lambda x, *, n: x * n, static_argnames="n").lower(1.0, n=3).compile()
     assert named(2.0, n=3) == 6 and named(2.0) == 6
     with pytest.raises(TypeError, match="structure"):
         compiled(2.0)
@@ -123,7 +123,7 @@ def test_a_compiled_program_with_static_arguments_takes_the_same_values():
 
 def test_a_compiled_program_given_another_static_value_is_an_error():
     """It would silently be the program of the other value."""
-    compiled = calco.jit(lambda x, n: x * n, static_argnums=1).lower(1.0, 3).compile()
+    compiled = ricalco.jit(lambda x, n: x * n, static_argnums=1).lower(1.0, 3).compile()
     with pytest.raises(TypeError, match=r"static argument n.*compiled for 3.*called with 4"):
         compiled(2.0, 4)
     with pytest.raises(TypeError, match=r"compiled for 3.*called with 3\.0"):
@@ -131,19 +131,19 @@ def test_a_compiled_program_given_another_static_value_is_an_error():
 
 
 def test_a_compiled_program_takes_weak_and_strong_numbers():
-    compiled = calco.jit(lambda x: x * 2).lower(1.0).compile()
+    compiled = ricalco.jit(lambda x: x * 2).lower(1.0).compile()
     assert compiled(np.float32(3)) == 6 and compiled(3.0) == 6 and compiled(jnp.asarray(3.0)) == 6
 
 
 def test_a_compiled_program_keeps_its_captures_and_unused_arguments():
     w = np.array([1.0, 2.0], np.float32)
-    compiled = calco.jit(lambda x, unused: x * w).lower(2.0, X).compile()
+    compiled = ricalco.jit(lambda x, unused: x * w).lower(2.0, X).compile()
     w[:] = 0
     assert compiled(3.0, X).tolist() == [3, 6]
 
 
 def test_donation_in_stages():
-    compiled = calco.jit(lambda x: x + 1, donate_argnums=0).lower(X).compile()
+    compiled = ricalco.jit(lambda x: x + 1, donate_argnums=0).lower(X).compile()
     x = jnp.asarray(X)
     assert compiled(x).tolist() == [2, 3] and x.is_deleted()
     with pytest.raises(RuntimeError, match=r"argument x.*deleted"):
@@ -151,7 +151,7 @@ def test_donation_in_stages():
 
 
 def test_compiler_options_of_one_compile():
-    lowered = calco.jit(lambda x: x + 1).lower(X)
+    lowered = ricalco.jit(lambda x: x + 1).lower(X)
     one = lowered.compile({"xla_cpu_enable_fast_math": False})
     assert one(X).tolist() == [2, 3] and one is not lowered.compile()
     with pytest.raises((RuntimeError, ValueError), match="xla_nonsense"):
@@ -162,25 +162,25 @@ def test_compiler_options_of_one_compile():
 
 def test_a_function_over_tracers_of_another_trace_cannot_be_lowered_alone():
     def outer(x):
-        inner = calco.jit(lambda y: y * x)
+        inner = ricalco.jit(lambda y: y * x)
         with pytest.raises(TypeError, match="lowered"):
             inner.lower(1.0)
         return inner(2.0)
 
-    assert calco.jit(outer)(3.0) == 6
+    assert ricalco.jit(outer)(3.0) == 6
 
 
 # --- make_jaxpr, eval_shape, ShapeDtypeStruct -------------------------------------------------------
 
 def test_make_jaxpr_of_trees_statics_and_keywords():
-    f = calco.make_jaxpr(lambda n, t, *, k: {"out": t["a"] * n + k}, static_argnums=0)
+    f = ricalco.make_jaxpr(lambda n, t, *, k: {"out": t["a"] * n + k}, static_argnums=0)
     assert str(f(3, {"a": X}, k=np.float32(1))) == """\
 { lambda ; a:f32[2] b:f32[]. let
     c:f32[2] = mul a 3.0:f32[]
     d:f32[2] = add c b
   in (d,) }"""
-    closed, shapes = calco.make_jaxpr(lambda x: (x, {"y": x.sum()}), return_shape=True)(X)
-    assert shapes == (calco.ShapeDtypeStruct((2,), "float32"), {"y": calco.ShapeDtypeStruct((), "float32")})
+    closed, shapes = ricalco.make_jaxpr(lambda x: (x, {"y": x.sum()}), return_shape=True)(X)
+    assert shapes == (ricalco.ShapeDtypeStruct((2,), "float32"), {"y": ricalco.ShapeDtypeStruct((), "float32")})
     assert len(closed.eqns) == 1 and closed.in_avals[0].short == "f32[2]"
 
 
@@ -188,15 +188,15 @@ def test_make_jaxpr_inside_a_trace():
     seen = []
 
     def f(x):
-        seen.append(str(calco.make_jaxpr(lambda y: y + 1)(x)))
+        seen.append(str(ricalco.make_jaxpr(lambda y: y + 1)(x)))
         return x
 
-    calco.jit(f)(1.0)
+    ricalco.jit(f)(1.0)
     assert seen == ["{ lambda ; a:f32[]. let b:f32[] = add a 1.0:f32[] in (b,) }"]
 
 
 def test_summaries_of_stages_have_the_compilers_estimates_where_there_are_any():
-    f = calco.jit(lambda x: jnp.sin(x) * x)
+    f = ricalco.jit(lambda x: jnp.sin(x) * x)
     x = np.ones(100, np.float32)
     traced = f.trace(x)
     assert traced.summary().flops is None and "floating" not in str(traced.summary())
@@ -213,29 +213,30 @@ _LINE = test_summaries_of_stages_have_the_compilers_estimates_where_there_are_an
 
 
 def test_eval_shape_computes_nothing():
-    huge = calco.ShapeDtypeStruct((1_000_000, 1_000_000), "bfloat16")
-    out = calco.eval_shape(lambda t: {"product": t["a"] @ t["b"], "n": None}, {"a": huge, "b": huge})
+    huge = ricalco.ShapeDtypeStruct((1_000_000, 1_000_000), "bfloat16")
+    out = ricalco.eval_shape(lambda t: {"product": t["a"] @ t["b"], "n": None}, {"a": huge, "b": huge})
     assert out == {"product": huge, "n": None}
-    assert calco.eval_shape(lambda x: x * 2, 1).weak_type
-    assert calco.eval_shape(calco.grad(lambda x: x ** 2), 1.0).dtype == np.float32
+    assert ricalco.eval_shape(lambda x: x * 2, 1).weak_type
+    assert ricalco.eval_shape(ricalco.grad(lambda x: x ** 2), 1.0).dtype == np.float32
     with pytest.raises(TypeError, match="callable"):
-        calco.eval_shape(3, 1.0)
+        ricalco.eval_shape(3, 1.0)
     with pytest.raises(TypeError, match="argument x is 'a'"):
-        calco.eval_shape(lambda x: x, "a")
+        ricalco.eval_shape(lambda x: x, "a")
 
 
 def test_shape_dtype_structs():
-    a = calco.ShapeDtypeStruct((2, np.int64(3)), "float32")
+    a = ricalco.ShapeDtypeStruct((2, np.int64(3)), "float32")
     assert (a.shape, a.dtype, a.ndim, a.size, len(a)) == ((2, 3), np.float32, 2, 6, 2)
-    assert a == calco.ShapeDtypeStruct([2, 3], jnp.float32) and hash(a) == hash(calco.ShapeDtypeStruct((2, 3), "f4"))
-    assert a != calco.ShapeDtypeStruct((2, 3), "float32", weak_type=True) and a != 3
+    assert a == ricalco.ShapeDtypeStruct([2, 3], jnp.float32)
+    assert hash(a) == hash(ricalco.ShapeDtypeStruct((2, 3), "f4"))
+    assert a != ricalco.ShapeDtypeStruct((2, 3), "float32", weak_type=True) and a != 3
     assert repr(a) == "ShapeDtypeStruct(shape=(2, 3), dtype=float32)"
-    assert "weak_type=True" in repr(calco.ShapeDtypeStruct((), int, weak_type=True))
+    assert "weak_type=True" in repr(ricalco.ShapeDtypeStruct((), int, weak_type=True))
     with pytest.raises(TypeError, match="unsized"):
-        len(calco.ShapeDtypeStruct((), "int32"))
+        len(ricalco.ShapeDtypeStruct((), "int32"))
     with pytest.raises(TypeError, match="shape must be a sequence of ints"):
-        calco.ShapeDtypeStruct((2.5,), "int32")
+        ricalco.ShapeDtypeStruct((2.5,), "int32")
     with pytest.raises(ValueError, match="dtype must be specified"):
-        calco.ShapeDtypeStruct((), None)
+        ricalco.ShapeDtypeStruct((), None)
     with pytest.raises(TypeError, match="dtype"):
-        calco.ShapeDtypeStruct((), "text")
+        ricalco.ShapeDtypeStruct((), "text")

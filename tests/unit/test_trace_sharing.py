@@ -8,9 +8,9 @@ import operator
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, jit, lax, vmap
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, jit, lax, vmap
 
 X = jnp.float32(0.7)
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -29,7 +29,7 @@ def scaled(n):
     return decorate
 
 
-@calco.tree_util.register_dataclass
+@ricalco.tree_util.register_dataclass
 @dataclasses.dataclass
 class Weights:
     w: float
@@ -105,8 +105,8 @@ MAKERS = {
                          [(("a", 1.0),), (("a", 1.0), ("b", 2.0))]),
     "a name": (lambda name: lambda x: getattr(jnp, name)(x), ["sin", "cos"]),
     "a dict of functions": (lambda d: lambda x: d["f"](x), [{"f": jnp.sin}, {"f": jnp.cos}]),
-    "a dict as a pytree": (lambda d: lambda x: sum(calco.tree.leaves(d)) * x, [{"a": 1.0}, {"a": 2.0}, {"b": 5.0}]),
-    "a dataclass as a pytree": (lambda p: lambda x: sum(calco.tree.leaves(p)) * x, [Weights(1.0), Weights(2.0)]),
+    "a dict as a pytree": (lambda d: lambda x: sum(ricalco.tree.leaves(d)) * x, [{"a": 1.0}, {"a": 2.0}, {"b": 5.0}]),
+    "a dataclass as a pytree": (lambda p: lambda x: sum(ricalco.tree.leaves(p)) * x, [Weights(1.0), Weights(2.0)]),
     "an attribute by its name": (lambda o: lambda x: getattr(o, "value") * x, [Holder(1.0), Holder(2.0)]),  # noqa: B009
     "a slot by its name": (lambda o: lambda x: getattr(o, "value") * x, [Slotted(1.0), Slotted(2.0)]),  # noqa: B009
     "a number": (lambda k: lambda x: x * k, [2, 3, 2.0, True, np.float32(4)]),
@@ -143,5 +143,5 @@ ARRAYS = jnp.asarray([2.0, 3.0]), jnp.asarray([5.0, 7.0])
     ([vmap(product), vmap(product, in_axes=(0, None)), vmap(product, in_axes=(None, 0), out_axes=1)], ARRAYS)])
 def test_settings_of_a_transform_are_part_of_it(functions, arguments):
     for f in functions:
-        for a, b in zip(calco.tree.leaves(jit(f)(*arguments)), calco.tree.leaves(f(*arguments)), strict=True):
+        for a, b in zip(ricalco.tree.leaves(jit(f)(*arguments)), ricalco.tree.leaves(f(*arguments)), strict=True):
             assert np.array_equal(a, b)

@@ -8,12 +8,12 @@ import weakref
 import numpy as np
 import pytest
 
-import calco
-import calco.numpy as jnp
-from calco import grad, hessian, jacfwd, jacrev, jit, jvp, lax, linear_transpose, linearize, value_and_grad, vjp, vmap
-from calco.avals import dtypes, options
-from calco.core import state
-from calco.errors import TracerArrayConversionError, TracerBoolConversionError, UnexpectedTracerError
+import ricalco
+import ricalco.numpy as jnp
+from ricalco import grad, hessian, jacfwd, jacrev, jit, jvp, lax, linear_transpose, linearize, value_and_grad, vjp, vmap
+from ricalco.avals import dtypes, options
+from ricalco.core import state
+from ricalco.errors import TracerArrayConversionError, TracerBoolConversionError, UnexpectedTracerError
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 W = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -53,7 +53,7 @@ def test_derivatives_are_limits_of_differences(name, x64):
     """Forward and reverse mode, and both Jacobians, of a function and of its own derivative, in one program."""
     f = jit(FUNCTIONS[name])
     x, v = X.astype(np.float64), np.array([0.3, -0.7, 1.1])
-    shape = calco.eval_shape(f, x).shape
+    shape = ricalco.eval_shape(f, x).shape
     ct = np.cos(np.arange(np.prod(shape, dtype=int))).reshape(shape)
     slope = jit(grad(lambda x: jnp.sum(jnp.sin(f(x)))))
 
@@ -73,7 +73,7 @@ def test_derivatives_are_limits_of_differences(name, x64):
     np.testing.assert_allclose(np.tensordot(found["jacfwd"], v, 1), dot, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found["second"], difference(slope, x, v), rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(found["hessian"] @ v, found["second"], rtol=1e-9, atol=1e-11)
-    assert all(leaf.dtype == np.float64 for leaf in calco.tree.leaves(found))
+    assert all(leaf.dtype == np.float64 for leaf in ricalco.tree.leaves(found))
 
 
 def test_a_high_derivative():
@@ -195,7 +195,7 @@ def test_a_failure_or_an_interrupt_leaves_no_trace(transformed):
     assert float(grad(lambda x: x * x)(3.0)) == 6.0
 
 
-@pytest.mark.filterwarnings("ignore::calco.errors.LeakedTracerWarning")
+@pytest.mark.filterwarnings("ignore::ricalco.errors.LeakedTracerWarning")
 @pytest.mark.parametrize("leak", [
     lambda f: grad(f)(2.0), lambda f: vmap(f)(X), lambda f: jvp(f, (2.0,), (1.0,)), lambda f: linearize(f, 2.0),
     lambda f: vjp(f, 2.0), lambda f: linear_transpose(f, 2.0), lambda f: grad(jit(f))(2.0)])
@@ -219,11 +219,11 @@ def test_a_leaked_value_is_refused_and_its_function_named(leak):
 
 def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
     _, pull = vjp(lambda x: jnp.sin(x) * x, X)
-    leaves, tree = calco.tree.flatten(pull)
-    assert leaves and all(isinstance(x, calco.Array) for x in leaves)
-    again = calco.tree.unflatten(tree, leaves)
+    leaves, tree = ricalco.tree.flatten(pull)
+    assert leaves and all(isinstance(x, ricalco.Array) for x in leaves)
+    again = ricalco.tree.unflatten(tree, leaves)
     np.testing.assert_array_equal(again(X)[0], pull(X)[0])
-    twice = calco.tree.map(lambda r: r * 2, pull)  # linear in nothing but residuals: another function
+    twice = ricalco.tree.map(lambda r: r * 2, pull)  # linear in nothing but residuals: another function
     assert not np.array_equal(twice(X)[0], pull(X)[0])
     crossed = jit(lambda p, ct: p(ct)[0])
     np.testing.assert_allclose(crossed(pull, X), pull(X)[0], rtol=1e-6)
@@ -234,7 +234,7 @@ def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
 def test_residuals_are_freed_with_the_function():
     big = jnp.ones((257, 129))
     y, pull = vjp(lambda x: jnp.sin(x * 2.0).sum(), big)
-    residual = weakref.ref(next(r for r in calco.tree.leaves(pull) if r.shape == big.shape))
+    residual = weakref.ref(next(r for r in ricalco.tree.leaves(pull) if r.shape == big.shape))
     pull(jnp.float32(1))
     assert residual() is not None
     del pull, y
@@ -266,7 +266,7 @@ def test_transposes_of_functions_with_captured_and_constant_parts():
                                jnp.abs, lambda x: x ** 2], ids=["square", "inverse", "dot", "where", "abs", "power"])
 def test_transposing_what_is_not_linear_is_refused(f):
     with pytest.raises(NotImplementedError, match="not linear in this operand"):
-        out = calco.eval_shape(f, jnp.ones(2))
+        out = ricalco.eval_shape(f, jnp.ones(2))
         linear_transpose(f, jnp.ones(2))(jnp.ones(out.shape))
 
 
@@ -292,7 +292,7 @@ def test_jacobians_by_integers_and_of_integers_are_float0():
 # --- what is recorded ---------------------------------------------------------------------------
 
 def test_the_program_of_a_gradient():
-    assert str(calco.make_jaxpr(grad(lambda x: jnp.sin(x) * 3.0))(1.0)) == """\
+    assert str(ricalco.make_jaxpr(grad(lambda x: jnp.sin(x) * 3.0))(1.0)) == """\
 { lambda ; a:f32[]. let
     b:f32[] = sin a
     c:f32[] = cos a
@@ -306,5 +306,5 @@ def test_a_captured_array_is_one_constant_under_every_transform():
     w = jnp.asarray(W)
     for transformed in (grad(lambda x: (w @ x).sum()), vmap(lambda x: w[0] * x), jacfwd(lambda x: w @ x),
                         jacrev(lambda x: w @ x), jit(grad(lambda x: (w @ x).sum() + w.sum() * x[0]))):
-        consts = calco.make_jaxpr(transformed)(X).consts
+        consts = ricalco.make_jaxpr(transformed)(X).consts
         assert sum(c is w for c in consts) == 1 and len(consts) == 1

@@ -1,4 +1,0 @@
-"""What an array value is: shape, dtype, weak-type flag; promotion; pytrees."""
-from calco.avals.shaped import ShapedArray, python_aval, shaped, tangent_aval
-
-__all__ = ["ShapedArray", "python_aval", "shaped", "tangent_aval"]

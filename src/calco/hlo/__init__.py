@@ -1,4 +1,0 @@
-"""StableHLO text: SSA names, types, attributes, regions, exact literals. Knows no primitive."""
-from calco.hlo.builder import TOKEN, Block, Module, Value, bool_array, i64_array, integers, symbol
-
-__all__ = ["TOKEN", "Block", "Module", "Value", "bool_array", "i64_array", "integers", "symbol"]

@@ -1,4 +1,0 @@
-"""Mutable array references: make one, read it, write it, end it. ``ref[...]`` and ``ref[i] = x`` do the same."""
-from calco.ops.refs import Ref, addupdate, freeze, get, new_ref, set, swap
-
-__all__ = ["Ref", "addupdate", "freeze", "get", "new_ref", "set", "swap"]

@@ -1,0 +1,105 @@
+"""`ShapedArray`: what is known of an array while tracing. Interned: equal means identical."""
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+
+from ricalco.avals import dtypes
+
+_interned: dict[tuple, ShapedArray] = {}
+
+
+class ShapedArray:
+    """Shape, dtype and weak-type flag of an array.
+
+    Instances are interned, so two equal avals are one object and ``is`` compares them.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Sizes of the dimensions.
+    dtype : dtype-like
+        Element type, taken as it is (64-bit types are not narrowed here).
+    weak_type : bool
+        True for values that came from Python numbers and give way to other dtypes.
+
+    Examples
+    --------
+    >>> from ricalco.avals import ShapedArray
+    >>> a = ShapedArray((2, 3), "float32")
+    >>> a, a.size, a is ShapedArray([2, 3], "float32")
+    (ShapedArray(float32[2,3]), 6, True)
+    """
+    __slots__ = ("shape", "dtype", "weak_type", "ndim", "size", "mlir", "short", "strong", "__weakref__")
+
+    def __new__(cls, shape, dtype, weak_type: bool = False):
+        return shaped(tuple(operator.index(n) for n in shape), dtypes.as_dtype(dtype), bool(weak_type))
+
+    def __repr__(self) -> str:
+        sizes = ",".join(map(str, self.shape))
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.dtype.name if self.dtype != dtypes.float0 else 'float0'}[{sizes}]{weak})"
+
+    def __str__(self) -> str:
+        return self.short
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"ShapedArray is immutable; use update({name}=...) to make another")
+
+    def __reduce__(self):
+        return ShapedArray, (self.shape, self.dtype, self.weak_type)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array of shape ()")
+        return self.shape[0]
+
+    def update(self, *, shape=None, dtype=None, weak_type=None) -> ShapedArray:
+        """The aval with some fields changed."""
+        return ShapedArray(self.shape if shape is None else shape, self.dtype if dtype is None else dtype,
+                           self.weak_type if weak_type is None else weak_type)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+def shaped(shape: tuple[int, ...], dtype: np.dtype, weak_type: bool = False) -> ShapedArray:
+    """`ShapedArray` for arguments already in canonical form (a tuple of ints, an interned dtype)."""
+    key = (shape, dtype, weak_type)
+    found = _interned.get(key)
+    return found if found is not None else _make(key)
+
+
+def _make(key) -> ShapedArray:
+    shape, dtype, weak_type = key
+    new = object.__new__(ShapedArray)
+    element = dtypes.mlir_name(dtype)
+    facts = dict(
+        shape=shape, dtype=dtype, weak_type=weak_type, ndim=len(shape), size=math.prod(shape),
+        mlir=f"tensor<{''.join(f'{n}x' for n in shape)}{element}>",
+        short=f"{dtypes.short_name(dtype)}[{','.join(map(str, shape))}]")
+    for name, value in facts.items():
+        object.__setattr__(new, name, value)
+    object.__setattr__(new, "strong", shaped(shape, dtype, False) if weak_type else new)
+    return _interned.setdefault(key, new)
+
+
+def python_aval(python_type: type) -> ShapedArray:
+    """The aval of a Python number of exactly this type; int, float and complex are weak."""
+    return shaped((), dtypes.python_dtype(python_type), python_type is not bool)
+
+
+def tangent_aval(aval: ShapedArray) -> ShapedArray:
+    """The type of a tangent of `aval`: the same for inexact dtypes, float0 for the others."""
+    if dtypes.kind(aval.dtype) in "fc":
+        return aval
+    return shaped(aval.shape, dtypes.float0, False)

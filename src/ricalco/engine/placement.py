@@ -1,0 +1,179 @@
+"""Values of every kind to arrays and back: `device_put`, `device_get`, `from_dlpack`, Python numbers."""
+from __future__ import annotations
+
+import struct
+import threading
+
+import numpy as np
+
+from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
+from ricalco.engine import dlpack
+from ricalco.engine.array import DeviceArray, as_host, put
+from ricalco.engine.client import Backend, SingleDeviceSharding, backend
+from ricalco.engine.shim import xc
+from ricalco.engine.transfer import host_view, put_buffer
+
+_LIMIT = 1024
+_scalars: dict[tuple, DeviceArray] = {}
+_lock = threading.Lock()
+_PYTHON_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def put_scalar(value, aval: ShapedArray) -> DeviceArray:
+    """A Python number as an array of type `aval`; recently used ones are kept.
+
+    Two numbers share an array only if they have the same type and the same bits: ``True`` and ``1``,
+    ``0.0`` and ``-0.0`` do not, a NaN does with itself. For arguments of programs: what a user holds
+    should come from `device_put`, so that deleting it deletes nobody else's.
+
+    Raises
+    ------
+    OverflowError
+        For an int that an integer dtype cannot hold.
+
+    Examples
+    --------
+    >>> from ricalco.avals import ShapedArray
+    >>> put_scalar(2.0, ShapedArray((), "float32", weak_type=True))
+    Array(2., dtype=float32, weak_type=True)
+    """
+    # Zeros, NaN and complex numbers have parts that == does not see.
+    if value and value == value and value.__class__ is not complex:
+        key = (value.__class__, value, aval)
+    else:
+        key = (value.__class__, _bits(value), aval)
+    found = _scalars.get(key)
+    if found is not None and not found.buffer.is_deleted():
+        return found
+    return _put_new_scalar(value, aval, key)
+
+
+def _bits(value):
+    if value.__class__ is float:
+        return struct.pack("<d", value)
+    if value.__class__ is complex:
+        return struct.pack("<dd", value.real, value.imag)
+    return int(value) if value.__class__ in _PYTHON_NUMBERS else value
+
+
+def _put_new_scalar(value, aval: ShapedArray, key: tuple) -> DeviceArray:
+    found = put(value, aval, owned=True)
+    if value.__class__ in _PYTHON_NUMBERS:
+        with _lock:
+            while len(_scalars) >= _LIMIT:
+                del _scalars[next(iter(_scalars))]
+            _scalars[key] = found
+    return found
+
+
+def clear_scalars() -> None:
+    """Forget the arrays that `put_scalar` keeps."""
+    with _lock:
+        _scalars.clear()
+
+
+def device_put(x, device=None) -> DeviceArray:
+    """One array or number on a device.
+
+    Parameters
+    ----------
+    x : array or number
+        Always copied, so that later changes to it are not seen. 64-bit types are narrowed unless x64
+        is enabled; a Python number gives a weakly typed array.
+    device : Device or SingleDeviceSharding, optional
+        Where to. The result is then `committed`. Without it, `x` itself if it is an array already.
+
+    Raises
+    ------
+    TypeError
+        If `x` is no array, or `device` no device.
+    ValueError
+        If `x` is a masked array.
+
+    Examples
+    --------
+    >>> device_put(2.0), device_put(2.0, backend().device).committed
+    (Array(2., dtype=float32, weak_type=True), True)
+    """
+    sharding = _sharding_of(device, backend())
+    if isinstance(x, DeviceArray):
+        if sharding is None or (x.committed and x.device == sharding._device):
+            return x
+        host, aval = host_view(x.buffer, x.aval), x.aval
+    elif type(x) in _PYTHON_NUMBERS:
+        aval = python_aval(type(x))
+        host = as_host(x, aval.dtype)
+    elif type(x).__module__.startswith("numpy.ma"):
+        raise ValueError("x is a masked array, whose mask would be lost; expected an array: use x.filled(value)")
+    elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__array__"):
+        host = np.asarray(x)
+        aval = shaped(host.shape, dtypes.canonicalize(host.dtype, "dtype of x"))
+        host = as_host(host, aval.dtype)
+    else:
+        raise TypeError(f"x: expected an array or a number, got {type(x).__name__}")
+    return DeviceArray(put_buffer(host, aval, sharding=sharding, committed=sharding is not None), aval)
+
+
+def _sharding_of(device, found: Backend):
+    if device is None:
+        return None
+    if isinstance(device, SingleDeviceSharding):
+        device = device.device
+    if device not in found.devices:
+        raise TypeError(f"device={device!r}: expected one of {list(found.devices)}, or a SingleDeviceSharding")
+    return found.sharding if device == found.device else xc.SingleDeviceSharding(device)
+
+
+def device_get(x):
+    """`x` on the host: a NumPy array for an array; anything else that is no array as it is.
+
+    Examples
+    --------
+    >>> device_get(device_put(2.0))
+    array(2., dtype=float32)
+    """
+    return np.asarray(x) if hasattr(x, "__array__") else x
+
+
+def from_dlpack(external, *, device=None, copy: bool | None = None) -> DeviceArray:
+    """A copy of a tensor of another library.
+
+    Parameters
+    ----------
+    external : object
+        With ``__dlpack__`` and ``__dlpack_device__``, on the CPU. 64-bit types are narrowed unless
+        x64 is enabled.
+    device : Device, optional
+        Where to put it.
+    copy : bool, optional
+        False is refused: an array never shares memory that others may write to. An array of ricalco
+        is returned as it is unless `copy` is True.
+
+    Raises
+    ------
+    TypeError
+        If `external` is no DLPack tensor, or its element type is not supported.
+    ValueError
+        If it is not on the CPU, or ``copy=False``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from_dlpack(np.arange(3, dtype="int16"))
+    Array([0, 1, 2], dtype=int16)
+    """
+    if isinstance(external, DeviceArray):
+        return device_put(external.__copy__() if copy else external, device)
+    if not hasattr(external, "__dlpack__") or not hasattr(external, "__dlpack_device__"):
+        raise TypeError(f"external: expected an object with __dlpack__ and __dlpack_device__, "
+                        f"got {type(external).__name__}")
+    if copy is False:
+        raise ValueError("copy=False: arrays are immutable and never share memory that others may write to")
+    kind = external.__dlpack_device__()[0]
+    if int(kind) != dlpack.CPU:
+        raise ValueError(f"external is on a device of DLPack type {int(kind)}, expected the CPU ({dlpack.CPU})")
+    try:
+        host = np.from_dlpack(external)
+    except (BufferError, RuntimeError):  # an element type that NumPy does not have
+        host = dlpack.copy_of(external)
+    return device_put(host, device)

@@ -1,0 +1,5 @@
+"""Names that JAX keeps under `jax.experimental`."""
+from ricalco import checkify
+from ricalco.control.callbacks import io_callback
+
+__all__ = ["checkify", "io_callback"]

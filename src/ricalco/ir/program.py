@@ -1,0 +1,136 @@
+"""The typed program: variables, literals, equations, jaxprs. Plain values; passes make new ones."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ricalco.avals import ShapedArray
+from ricalco.avals.references import RefAval
+from ricalco.core.effects import REF
+
+
+class Var:
+    """A value that is defined once; its identity is its name.
+
+    A tracer of a finished trace serves as a variable too: a variable is anything with an `aval`
+    that is not a `Literal`, and it is compared by identity alone.
+    """
+    __slots__ = ("aval", "__weakref__")
+
+    def __init__(self, aval: ShapedArray):
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({id(self):x}:{self.aval})"
+
+
+class Literal:
+    """A scalar written into the program: `val` is a NumPy scalar of dtype ``aval.dtype``."""
+    __slots__ = ("val", "aval")
+
+    def __init__(self, val, aval: ShapedArray):
+        self.val, self.aval = val, aval
+
+    def __repr__(self) -> str:
+        return f"{self.val}:{self.aval}"
+
+
+Atom = Any  # Var | Tracer | Literal
+
+
+class Eqn:
+    """``outvars = primitive[params] invars``, and the place in user code that asked for it.
+
+    `params` is shared between equations and is never changed. `code` and `lasti` locate the
+    instruction: the line, column and text are looked up only when somebody asks.
+    """
+    __slots__ = ("primitive", "invars", "outvars", "params", "code", "lasti")
+
+    def __init__(self, primitive, invars: Sequence[Atom], outvars: Sequence, params: dict, code=None, lasti=-1):
+        self.primitive, self.invars, self.outvars = primitive, invars, outvars
+        self.params, self.code, self.lasti = params, code, lasti
+
+    def replace(self, **changes) -> Eqn:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return Eqn(**{**fields, **changes})
+
+
+class DebugInfo(NamedTuple):
+    """Names from the source: the function, its flat arguments (``params['w']``), its results."""
+    name: str = "<unknown>"
+    arg_names: tuple[str, ...] = ()
+    result_paths: tuple[str, ...] = ()
+
+
+class Jaxpr:
+    """A program: constants and inputs, equations in order, outputs.
+
+    Attributes
+    ----------
+    constvars, invars : list of variables
+        Captured values, and arguments.
+    eqns : list of Eqn
+        In an order in which every variable is defined before its use.
+    outvars : list of variables and literals
+    debug : DebugInfo
+    """
+    __slots__ = ("constvars", "invars", "eqns", "outvars", "debug", "_effects", "__weakref__")
+
+    def __init__(self, constvars, invars, eqns, outvars, debug: DebugInfo = DebugInfo()):
+        self.constvars, self.invars = list(constvars), list(invars)
+        self.eqns, self.outvars, self.debug = eqns, list(outvars), debug
+        self._effects: frozenset[str] | None = None
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[ShapedArray]:
+        return [v.aval for v in self.outvars]
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """The effects of all equations; those on references made inside are nobody else's."""
+        if self._effects is None:
+            found = [e.primitive.effects(**e.params) for e in self.eqns if e.primitive.effects is not None]
+            self._effects = frozenset().union(*found)
+            if REF in self._effects and not any(v.aval.__class__ is RefAval for v in (*self.constvars, *self.invars)):
+                self._effects -= {REF}  # references that live and die here
+        return self._effects
+
+    def replace(self, **changes) -> Jaxpr:
+        fields = {name: getattr(self, name) for name in ("constvars", "invars", "eqns", "outvars", "debug")}
+        return Jaxpr(**{**fields, **changes})
+
+
+class ClosedJaxpr:
+    """A jaxpr and the values of its constvars. Compared by identity."""
+    __slots__ = ("jaxpr", "consts", "__weakref__")
+
+    def __init__(self, jaxpr: Jaxpr, consts: Sequence = ()):
+        self.jaxpr, self.consts = jaxpr, list(consts)
+
+    in_avals = property(lambda self: self.jaxpr.in_avals)
+    out_avals = property(lambda self: self.jaxpr.out_avals)
+    eqns = property(lambda self: self.jaxpr.eqns)
+    effects = property(lambda self: self.jaxpr.effects)
+    literals = property(lambda self: self.consts)
+
+
+def key_of(params: dict) -> tuple:
+    """A key for parameters that hold programs: these by weak references, so that a memory does not keep them alive."""
+    return tuple([(name, *map(weakref.ref, programs)) if (programs := subjaxprs({name: value})) else (name, value)
+                  for name, value in params.items()])
+
+
+def subjaxprs(params: dict) -> list[ClosedJaxpr]:
+    """The programs held by an equation's parameters, in order."""
+    found = []
+    for value in params.values():
+        if isinstance(value, ClosedJaxpr):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(v for v in value if isinstance(v, ClosedJaxpr))
+    return found

@@ -1,0 +1,237 @@
+"""`make_jaxpr`, `eval_shape` and the settings: functions beside `jit`."""
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Callable
+
+from ricalco.avals import ShapedArray, options, trees
+from ricalco.control.remembered import clear_remembered
+from ricalco.engine import clear_scalars, disk_cache
+from ricalco.engine.client import let_go
+from ricalco.ir import ClosedJaxpr, DebugInfo
+from ricalco.jit.driver import clear_all
+from ricalco.jit.eager import eager
+from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
+from ricalco.ops.references import clear_reference_programs
+from ricalco.ops.refs import as_references
+from ricalco.ops.syntax import clear_ready
+from ricalco.tracing import clear_plans, stage
+from ricalco.tracing.leaks import check_staged
+from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
+from ricalco.transforms.rules import clear_rules
+
+
+def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
+    """A function that returns the jaxpr of `fun` instead of running it.
+
+    Parameters
+    ----------
+    fun : callable
+    static_argnums : int or sequence of int
+        Positional arguments that are Python values.
+    return_shape : bool
+        Whether to return ``(jaxpr, shapes)`` with the results' types.
+
+    Returns
+    -------
+    callable
+        ``(*args, **kwargs) -> ClosedJaxpr``; arguments may be `ShapeDtypeStruct`.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> print(ricalco.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
+    { lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0:f32[] in (c,) }
+    """
+    check_callable("make_jaxpr", fun)
+    arguments = Arguments(fun, static_argnums, None, None, None)
+
+    @functools.wraps(fun)
+    def jaxpr_of(*args, **kwargs):
+        closed, out_tree = _stage(fun, arguments, args, kwargs)
+        if not return_shape:
+            return closed
+        return closed, _structs(closed, out_tree)
+
+    return jaxpr_of
+
+
+def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJaxpr, object]:
+    dynamic, rest, statics = arguments.split(args, kwargs)
+    _, treedef, avals = flatten_arguments(arguments, (dynamic, rest))
+    found = []
+
+    def flat(*leaves):
+        full, named = arguments.join(*trees.unflatten(treedef, as_references(leaves)), statics)
+        outs, out_tree = trees.flatten(fun(*full, **named))
+        check_arrays("make_jaxpr", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
+        found.append(out_tree)
+        return outs
+
+    staged = stage(flat, avals, DebugInfo(function_name(fun), arguments.leaf_names(treedef)))
+    check_staged(staged.jaxpr, staged.captures, fun)
+    return staged.closed, found[0]
+
+
+def _structs(closed: ClosedJaxpr, out_tree):
+    return trees.unflatten(out_tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                                      for a in closed.out_avals])
+
+
+def eval_shape(fun: Callable, *args, **kwargs):
+    """The shapes and dtypes of the results of ``fun(*args, **kwargs)``, without computing them.
+
+    Returns
+    -------
+    pytree of ShapeDtypeStruct
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> ricalco.eval_shape(jnp.dot, jnp.ones((2, 3)), jnp.ones(3))
+    ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
+    check_callable("eval_shape", fun)
+    closed, out_tree = _stage(fun, Arguments(fun, None, None, None, None), args, kwargs)
+    return _structs(closed, out_tree)
+
+
+def block_until_ready(x):
+    """Wait until every array in the tree `x` has been computed; returns `x`.
+
+    Raises
+    ------
+    XlaRuntimeError
+        If the program that makes one of them failed.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> ricalco.block_until_ready({"a": jnp.ones(2)})["a"].shape
+    (2,)
+    """
+    for leaf in trees.leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+def typeof(x, /) -> ShapedArray:
+    """The type of an array or number: shape, dtype, weak-type flag.
+
+    Raises
+    ------
+    TypeError
+        If `x` is neither.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> ricalco.typeof(1.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    return check_array("typeof", "x", x)
+
+
+def clear_caches() -> None:
+    """Forget every trace, compiled program and recorded composite of this process.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> ricalco.clear_caches()
+    """
+    clear_all()
+    clear_plans()
+    clear_remembered()
+    clear_ready()
+    clear_rules()
+    clear_reference_programs()
+    eager.clear()
+    clear_scalars()
+
+
+@atexit.register
+def _leave() -> None:
+    """Compiled programs hold the client: it ends when the last one has gone."""
+    if let_go():
+        clear_caches()
+
+
+def disable_jit(disable: bool = True):
+    """A context in which jitted functions run their Python body operation by operation.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> with ricalco.disable_jit():
+    ...     y = ricalco.jit(lambda x: x + 1 if x > 0 else x)(1.0)
+    >>> float(y)
+    2.0
+    """
+    return options.override(disable_jit=disable)
+
+
+def checking_leaks():
+    """A context in which a traced value that is still held when its trace ends is an error, not a warning.
+
+    Raises
+    ------
+    LeakedTracerError
+        By the call that traced; it names what holds the value, and the line that stored it.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> with ricalco.checking_leaks():
+    ...     y = ricalco.jit(lambda x: x + 1)(1.0)
+    """
+    return options.override(check_leaks="error")
+
+
+def enable_x64(new_val: bool = True):
+    """A context in which 64-bit dtypes are kept.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> with ricalco.enable_x64():
+    ...     jnp.asarray(1.0).dtype
+    dtype('float64')
+    """
+    return options.override(enable_x64=new_val)
+
+
+class _Config:
+    """The process-wide settings; reading gives the value in this thread."""
+
+    def update(self, name: str, value) -> None:
+        """Set `name` for the process (JAX's ``jax_`` prefix is accepted).
+
+        ``compilation_cache_dir`` (a path, or None for no cache on disk) and ``compilation_cache_max_size`` (bytes) are
+        no part of a signature: they hold for what is compiled from now on.
+        """
+        bare = name.removeprefix("jax_")
+        if bare == "compilation_cache_dir":
+            disk_cache.use(value)
+        elif bare == "compilation_cache_max_size":
+            disk_cache.limit_to(value)
+        else:
+            options.set_default(name, value)
+
+    def __getattr__(self, name: str):
+        name = name.removeprefix("jax_")
+        if name.startswith("compilation_cache_"):
+            cache = disk_cache.current()
+            if name == "compilation_cache_dir":
+                return None if cache is None else cache.directory
+            if name == "compilation_cache_max_size":
+                return None if cache is None else cache.limit
+        current = options.thread.current
+        if not hasattr(current, name):
+            raise AttributeError(f"ricalco has no setting {name!r}")
+        return getattr(current, name)
+
+
+config = _Config()

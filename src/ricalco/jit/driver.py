@@ -1,0 +1,503 @@
+"""`jit`: signature -> cache -> trace -> lower -> compile -> run."""
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter
+from typing import NamedTuple
+
+from numpy import ndarray
+
+from ricalco.avals import options, trees
+from ricalco.control.call import call as nested_call
+from ricalco.core import eager_trace, state
+from ricalco.engine import DeviceArray
+from ricalco.engine.trees import quick_flatten
+from ricalco.ir import DebugInfo
+from ricalco.jit.checks import Guards
+from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
+from ricalco.jit.retraces import History, note_trace, retraces
+from ricalco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
+from ricalco.jit.stages import Compiled, Traced, check_options
+from ricalco.jit.stale import (
+    POLICIES,
+    StaleCaptureError,
+    borrow,
+    build_guards,
+    clear_shared,
+    describe,
+    forget,
+    lend,
+    sharing_key,
+    warn,
+)
+from ricalco.ops.refs import as_references, raw_references
+from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.reroll import MODES
+from ricalco.tracing import enclosing, recorder, replay, so_far, stage
+from ricalco.tracing.leaks import check_staged
+from ricalco.tracing.replay import keep_selected
+from ricalco.transforms.arguments import check_arrays, check_callable, function_name
+
+_everything: weakref.WeakSet = weakref.WeakSet()
+# What `report` adds, for nothing here may import it (until it is loaded, what loads it stands there): methods of
+# jitted functions, by name, as ``(state, args, kwargs) -> result``; and who is told ``(state, traced)`` of each new
+# jitted function (with None) and of each of its traces.
+extensions: dict[str, Callable] = {}
+watchers: list[Callable] = []
+
+
+_SHORT = {DeviceArray, ndarray, *PYTHON_NUMBERS}
+
+
+class _Afresh(threading.local):
+    """The traces made so far by a `Jit.trace_afresh` of this thread."""
+    known: dict | None = None
+
+
+_afresh = _Afresh()
+
+
+class CacheInfo(NamedTuple):
+    """Of a jitted function: calls that ran a known program, traces, programs kept."""
+    hits: int
+    misses: int
+    maxsize: int | None
+    currsize: int
+
+
+class Jit:
+    """The state of one jitted function: its options, and what it has traced and compiled."""
+    __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "reroll", "traced",
+                 "compiled",
+                 "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks",
+                 "_lock",
+                 "misses", "__weakref__")
+
+    def __init__(self, function: Callable, arguments: Arguments, *, keep_unused: bool, inline: bool, on_stale: str,
+                 compiler_options, reroll: str | None = None):
+        self.function, self.name, self.arguments = function, function_name(function), arguments
+        self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
+        self.on_stale, self.reroll = on_stale, reroll
+        self.guards: dict[int, Guards | None] = {}  # by the id of the trace
+        self.variants: dict[tuple, list[Traced]] = {}  # traces of one signature with different captured values
+        self.code = sharing_key(function, arguments, keep_unused, inline, on_stale, compiler_options, reroll)
+        self.traced: dict[tuple, Traced] = {}
+        self.compiled: dict[tuple, Compiled] = {}
+        # The same programs by keys that cost less: for positional arrays of ours and numbers, for those and NumPy
+        # arrays, and by XLA's own pytrees.
+        self.fast: dict[tuple, Callable] = {}
+        self.flat: dict[tuple, Compiled] = {}
+        self.quick: dict[tuple, Compiled] = {}
+        self.records: list[TraceRecord] = []
+        self.history = History(self.name, arguments)
+        self._locks: dict[tuple, threading.RLock] = {}
+        self._lock = threading.Lock()
+        self.misses = 0
+        _everything.add(self)
+
+    # --- calling
+
+    def call(self, args: tuple, kwargs: dict):
+        """A call that the fast path does not know."""
+        now = options.thread.current
+        if now.disable_jit:
+            return self.function(*args, **kwargs)
+        if not kwargs and args and args[0].__class__ in _SHORT and state.trace.eager:
+            known = self.flat.get((now, *[x.aval if x.__class__ is DeviceArray else
+                                          host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args]))
+            if known is not None and self._still(known):
+                if args and args[0].__class__ is DeviceArray:  # the types came as NumPy arrays before
+                    self._remember_short_way(now, args, (), known)
+                return known.run_on_host_arrays(args)
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        if not state.trace.eager:
+            leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+            return self._record_call((now, treedef, *avals, *statics), leaves, treedef, avals, statics)
+        quick_leaves, quick_tree = quick_flatten((dynamic, rest))
+        quick = (now, quick_tree, *[x.aval if x.__class__ is DeviceArray else leaf_aval(x) for x in quick_leaves],
+                 *statics)
+        compiled = self.quick.get(quick)
+        if compiled is not None and self._still(compiled):
+            return compiled.run(quick_leaves)
+        leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        compiled = self._compiled((now, treedef, *avals, *statics), treedef, avals, statics)
+        if len(leaves) == len(quick_leaves) and all(map(operator.is_, leaves, quick_leaves)):
+            self.quick[quick] = compiled
+        if not kwargs:
+            self._remember_short_way(now, args, statics, compiled)
+        return compiled.run(leaves)
+
+    def _remember_short_way(self, now, args, statics, compiled: Compiled) -> None:
+        classes = {x.__class__ for x in args}
+        if statics or compiled.donates or not classes <= _SHORT:
+            return
+        key = (now, *[x.aval if x.__class__ is DeviceArray else host_aval(x) if x.__class__ is ndarray else x.__class__
+                      for x in args])
+        self.flat[key] = compiled
+        if ndarray not in classes:
+            if classes == {DeviceArray}:
+                run = compiled.short_way()
+            elif len(args) == 2 and args[0].__class__ is DeviceArray:
+                run = compiled.short_way_with_number()
+            else:
+                run = compiled.run
+            guards = self.guards.get(id(compiled.lowered.traced))
+            self.fast[key] = self._guarded(key, run, guards) if guards else run
+
+    def _guarded(self, key, run: Callable, guards: Guards) -> Callable:
+        """`run`, once what the trace took is seen to be what it was. The check is generated at the next call."""
+        def slow(args):
+            return self.call(args, {})
+
+        def first(args):
+            guarded = guards.guarded(run, slow, self.function)
+            if self.fast.get(key) is first:
+                self.fast[key] = guarded
+            return guarded(args)
+
+        return first
+
+    def _still(self, compiled: Compiled) -> bool:
+        """Whether all that the trace of `compiled` took is what it was."""
+        guards = self.guards.get(id(compiled.lowered.traced))
+        return not guards or guards.first_failure(self.function) < 0
+
+    def _record_call(self, key, leaves, treedef, avals, statics):
+        """A call inside a trace or transformation: an equation that holds this function's program."""
+        traced = self.trace(key, treedef, avals, statics)
+        consts = traced.jaxpr.consts
+        outer = enclosing()
+        keep_selected(traced.record.selected)
+        if outer is not None and traced.cacheable:
+            consts = [outer.adopt(c.source, c.value, c.location) for c in traced.record.captures]
+        leaves = raw_references(leaves, consts, self.name, traced.arg_names)
+        if self.inline:
+            outs = replay(traced.jaxpr.jaxpr, consts, leaves)
+        else:
+            outs = nested_call(traced.jaxpr, self.name, leaves, consts)
+        return trees.unflatten(traced.out_tree, outs)
+
+    # --- tracing and compiling, once per signature
+
+    def _lock_for(self, key) -> threading.RLock:
+        with self._lock:
+            return self._locks.setdefault(key, threading.RLock())
+
+    def _compiled(self, key, treedef, avals, statics) -> Compiled:
+        traced = self.trace(key, treedef, avals, statics)
+        compiled = self.compiled.get(key)
+        if compiled is not None and compiled.lowered.traced is traced:
+            return compiled
+        with self._lock_for(key):
+            compiled = self.compiled[key] = traced.lower().compile()
+            return compiled
+
+    def trace(self, key, treedef, avals, statics) -> Traced:
+        """The program for a signature, traced unless it is known and what it took is what it was."""
+        if _afresh.known is not None:
+            return self._trace_once(key, treedef, avals, statics, _afresh.known)
+        traced = self._current(key)
+        if traced is not None:
+            return traced
+        with self._lock_for(key):
+            traced = self._current(key)
+            if traced is None:
+                traced = self._borrow(key)
+            if traced is None:
+                self._check_statics(statics)
+                traced = self._trace(treedef, avals, statics, key[0])
+                note_trace(self, key, traced)
+                self.misses += 1
+            elif self.traced.get(key) is traced:
+                return traced
+            self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
+            if traced.cacheable:
+                self._use(key, traced)
+            for tell in watchers:
+                tell(self, traced)
+            return traced
+
+    def _borrow(self, key) -> Traced | None:
+        """The trace of another function of the same code that captured the same."""
+        lent = borrow(self.code, key, self.function)
+        if lent is None:
+            return None
+        traced, guards = lent
+        if id(traced) not in self.guards:
+            self.guards[id(traced)] = guards.for_another() if guards is not None else None
+        return traced
+
+    def _use(self, key, traced: Traced) -> None:
+        """Make `traced` the program of a signature; what led to another one is forgotten."""
+        if self.on_stale != "ignore" and id(traced) not in self.guards:
+            self.guards[id(traced)] = guards = build_guards(self.function, traced.record, traced.record.statics)
+            lend(self.code, key, traced, guards)
+        if key in self.traced:
+            for memo in (self.fast, self.flat, self.quick):
+                memo.clear()
+        self.traced[key] = traced
+        variants = self.variants.setdefault(key, [])
+        if all(t is not traced for t in variants):
+            variants.append(traced)
+
+    def _current(self, key) -> Traced | None:
+        """The known program of a signature, as the policy for captured values that changed has it."""
+        traced = self.traced.get(key)
+        guards = self.guards.get(id(traced)) if traced is not None else None
+        if not guards or guards.first_failure(self.function) < 0:
+            return traced
+        if self.on_stale == "retrace":
+            for other in self.variants[key]:
+                others = self.guards[id(other)]
+                if other is not traced and (not others or others.first_failure(self.function) < 0):
+                    self._use(key, other)
+                    return other
+        changed = describe(traced.record, guards, self.function)
+        if not changed:  # it changed back meanwhile
+            return traced
+        traced.record.stale.extend(stale for _, stale in changed)
+        if self.on_stale == "retrace":
+            return None
+        if self.on_stale == "error":
+            raise StaleCaptureError(self.name, changed[0][1])
+        guards.drop({index for index, _ in changed})
+        self.fast.clear()
+        for _, stale in changed:
+            warn(self.name, stale)
+        return traced
+
+    def _check_statics(self, statics) -> None:
+        """A static value that is known but has changed must not be taken for a new one in silence."""
+        for static in statics:
+            for key in list(self.traced):
+                for known in key[2:]:
+                    if known.__class__ is StaticValue and known.value is static.value and known.changed():
+                        raise ValueError(
+                            f"static argument {known.name} of {self.name} was changed after a call: {known.value!r} of "
+                            f"type {type(known.value).__name__} has another hash than when it was traced. Static "
+                            "values must not change; make a new one for each value.")
+
+    def _trace(self, treedef, avals, statics, now) -> Traced:
+        out_tree, cut_off = [], []
+
+        def flat(*leaves):
+            args, kwargs = self.arguments.join(*trees.unflatten(treedef, as_references(leaves)), statics)
+            try:
+                outs, tree = trees.flatten(self.function(*args, **kwargs))
+                check_arrays("jit", f"the output{{}} of {self.name}", trees.path_strings(tree), outs)
+            except Exception:
+                if _afresh.known is not None:  # an account tells how far it came
+                    cut_off.append(so_far(recorder()))
+                raise
+            out_tree.append(tree)
+            return outs
+
+        debug = DebugInfo(self.name, self.arguments.leaf_names(treedef))
+        with Listener.current() as listener:
+            start = perf_counter()
+            try:
+                staged = stage(flat, avals, debug)
+            except Exception as error:
+                if cut_off:
+                    error.__ricalco_record__ = self._record(cut_off[0], debug.arg_names, avals, statics, now, listener)
+                raise
+            seconds = perf_counter() - start
+        check_staged(staged.jaxpr, staged.captures, self.function)
+        record = self._record(staged, debug.arg_names, avals, statics, now, listener)
+        closed = record.jaxpr
+        record.seconds["trace"] = seconds
+        return Traced(jaxpr=closed, fun_name=self.name, in_tree=treedef, out_tree=out_tree[0],
+                      arguments=self.arguments, keep_unused=self.keep_unused, record=record,
+                      cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options,
+                      reroll=self.reroll or now.reroll)
+
+    def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
+        code = getattr(self.function, "__code__", None)
+        return TraceRecord(
+            function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
+            names=names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics), options=now,
+            jaxpr=staged.closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
+            selected=tuple(staged.selected), printed=tuple(listener.heard))
+
+    # --- stages and facts
+
+    def trace_afresh(self, args, kwargs) -> Traced:
+        """A trace for which all Python runs again, that of nested jitted functions too; no cache will know it.
+
+        What the function raises has the record of what it did before as ``__ricalco_record__``.
+        """
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        before, _afresh.known = _afresh.known, {}
+        try:
+            return self._trace(treedef, avals, statics, options.thread.current)
+        finally:
+            _afresh.known = before
+
+    def _trace_once(self, key, treedef, avals, statics, known: dict) -> Traced:
+        traced = known.get((id(self), key))
+        if traced is None:
+            traced = known[id(self), key] = self._trace(treedef, avals, statics, key[0])
+        return traced
+
+    def stage_of(self, args, kwargs) -> Traced:
+        """The traced program for these arguments, which may be `ShapeDtypeStruct`."""
+        dynamic, rest, statics = self.arguments.split(args, kwargs)
+        _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
+        now = options.thread.current
+        return self.trace((now, treedef, *avals, *statics), treedef, avals, statics)
+
+    def cache_info(self) -> CacheInfo:
+        calls = sum(r.calls for r in self.records)
+        return CacheInfo(max(calls - self.misses, 0), self.misses, None, len(self.traced))
+
+    def clear(self) -> None:
+        with self._lock:
+            for memo in (self.traced, self.compiled, self.fast, self.flat, self.quick, self.guards, self.variants,
+                         self._locks):
+                memo.clear()
+            self.records.clear()
+            self.history.clear()
+            self.misses = 0
+        forget(self.code)
+
+
+def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
+        donate_argnames=None, keep_unused: bool = False, inline: bool = False, on_stale: str = "warn",
+        compiler_options: dict | None = None, reroll: str | None = None):
+    """A compiled version of `fun`.
+
+    The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
+    runs `fun` once on tracers, and compiles what it did; later calls run the compiled program.
+
+    Parameters
+    ----------
+    fun : callable
+        Of arrays, numbers and pytrees of them.
+    static_argnums, static_argnames : int, str, or sequences of them, optional
+        Arguments that are Python values, not arrays. They must be hashable; they are compared by type and
+        value, and a new one is a new trace.
+    donate_argnums, donate_argnames : int, str, or sequences of them, optional
+        Arguments that the caller gives up: their memory may be reused for outputs of the same type.
+    keep_unused : bool
+        Whether arguments that the program does not depend on are passed to it all the same.
+    inline : bool
+        Whether a call inside another trace becomes its equations instead of one equation.
+    on_stale : str
+        What to do when a value that was captured from outside is another one on a later call: ``"warn"`` (use the
+        frozen value and say so once), ``"retrace"`` (trace with the new value; the old trace is kept for when it
+        comes back), ``"error"``, or ``"ignore"`` (do not look).
+    compiler_options : dict, optional
+        XLA debug options by name.
+    reroll : str, optional
+        What to do about code that repeats, such as the rounds of a Python loop: compile it once, as a loop or as a
+        function that is called, where that pays (``"auto"``); wherever it can be done as a loop (``"loop"``) or as
+        calls (``"outline"``); or compile it as often as it stands there (``"off"``). The default is the setting
+        ``ricalco.config.reroll``, which is ``"auto"``. The program computes the same in all cases.
+
+    Returns
+    -------
+    callable
+        With the methods ``trace``, ``lower``, ``eval_shape``, ``cache_info``, ``clear_cache``, ``records`` and
+        ``retraces`` (why it was traced again).
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> @ricalco.jit
+    ... def f(x):
+    ...     return jnp.sum(x ** 2)
+    >>> float(f(jnp.arange(4.0))), f.cache_info().misses
+    (14.0, 1)
+    """
+    given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
+                 donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
+                 compiler_options=compiler_options, reroll=reroll)
+    if fun is None:
+        return functools.partial(jit, **given)
+    check_callable("jit", fun)
+    check_options("jit", compiler_options)
+    if on_stale not in POLICIES:
+        raise ValueError(f"jit: on_stale={on_stale!r}: expected one of {', '.join(map(repr, POLICIES))}")
+    if reroll is not None and reroll not in MODES:
+        raise ValueError(f"jit: reroll={reroll!r}: expected one of {', '.join(map(repr, MODES))}, or None for the "
+                         "setting ricalco.config.reroll")
+    arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    this = Jit(fun, arguments, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
+               compiler_options=compiler_options, reroll=reroll)
+    wrapper = _caller(this)
+    functools.update_wrapper(wrapper, fun)
+    wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)
+    wrapper.lower = lambda *args, **kwargs: this.stage_of(args, kwargs).lower()
+    wrapper.eval_shape = lambda *args, **kwargs: this.stage_of(args, kwargs).out_info
+    wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
+    wrapper.records = lambda: tuple(this.records)
+    wrapper.retraces = lambda: retraces(this)
+    wrapper._jit = this
+    for name in extensions:
+        setattr(wrapper, name, _extension(name, this))
+    for tell in watchers:
+        tell(this, None)
+    return wrapper
+
+
+def _extension(name: str, this: Jit) -> Callable:
+    return lambda *args, **kwargs: extensions[name](this, args, kwargs)
+
+
+def _caller(this: Jit) -> Callable:
+    """The function that users call. A known signature of arrays and numbers takes the short way."""
+    fast, generic, thread, eager = this.fast, this.call, options.thread, eager_trace()
+
+    def jitted(*args, **kwargs):
+        if not kwargs and state.trace is eager:
+            # Written out for few arguments: a comprehension costs more than all the rest here.
+            n = len(args)
+            if n == 2:
+                x, y = args
+                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__,
+                       y.aval if y.__class__ is DeviceArray else y.__class__)
+            elif n == 1:
+                x = args[0]
+                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__)
+            else:
+                key = (thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])
+            run = fast.get(key)
+            if run is not None:
+                return run(args)
+        return generic(args, kwargs)
+
+    return jitted
+
+
+def last_traces(fun) -> tuple[TraceRecord, ...]:
+    """The records of all traces of a jitted function, in order.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not a jitted function.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> f = ricalco.jit(lambda x: x + 1)
+    >>> y = f(1.0), f(2)
+    >>> [len(r.jaxpr.eqns) for r in ricalco.last_traces(f)]
+    [1, 1]
+    """
+    this = getattr(fun, "_jit", None)
+    if not isinstance(this, Jit):
+        raise TypeError(f"last_traces: fun must be a function made by ricalco.jit, got {fun!r}")
+    return tuple(this.records)
+
+
+def clear_all() -> None:
+    """Forget the programs of every jitted function."""
+    for this in list(_everything):
+        this.clear()
+    clear_shared()

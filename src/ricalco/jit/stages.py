@@ -1,0 +1,572 @@
+"""The stages of a compilation as values: `Traced`, `Lowered`, `Compiled`. Each can be printed."""
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+import numpy as np
+
+from ricalco.avals import ShapedArray, dtypes, trees
+from ricalco.avals.references import RefAval
+from ricalco.core import Tracer
+from ricalco.core.references import Cell
+from ricalco.engine import DeviceArray, Executable, executable_for, put_scalar
+from ricalco.engine.errors import XlaRuntimeError, deleted
+from ricalco.engine.hostcall import host_call, suits
+from ricalco.engine.shim import JaxlibError
+from ricalco.engine.transfer import put_host
+from ricalco.ir import ClosedJaxpr, Summary
+from ricalco.ir.rewrite import dce
+from ricalco.jit.eager import as_array
+from ricalco.jit.lowering import lower_module
+from ricalco.jit.records import TraceRecord
+from ricalco.jit.references import References
+from ricalco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
+from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.reroll import reroll
+from ricalco.tracing import user_frame
+from ricalco.transforms.discharge import discharge
+
+watchers: list[Callable] = []  # told of each `Compiled`; for rooms that nothing here may import
+
+
+class Traced:
+    """A function traced for one signature.
+
+    Attributes
+    ----------
+    jaxpr : ClosedJaxpr
+    fun_name : str
+    out_info : pytree of ShapeDtypeStruct
+        The results' types.
+    record : TraceRecord
+        What the trace took.
+    """
+    __slots__ = ("jaxpr", "fun_name", "in_tree", "out_tree", "arg_names", "donated", "keep_unused", "record",
+                 "arguments", "cacheable", "compiler_options", "reroll", "_lowered", "_lock", "__weakref__")
+
+    def __init__(self, *, jaxpr: ClosedJaxpr, fun_name: str, in_tree, out_tree, arguments: Arguments,
+                 keep_unused: bool, record: TraceRecord, cacheable: bool, compiler_options=None,
+                 reroll: str = "off"):
+        self.jaxpr, self.fun_name, self.in_tree, self.out_tree = jaxpr, fun_name, in_tree, out_tree
+        self.arguments, self.arg_names = arguments, jaxpr.jaxpr.debug.arg_names
+        self.donated = arguments.donated_leaves(in_tree)
+        self.keep_unused, self.record, self.cacheable = keep_unused, record, cacheable
+        self.compiler_options, self.reroll = compiler_options, reroll
+        self._lowered: Lowered | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def out_info(self):
+        return trees.unflatten(self.out_tree, [ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type)
+                                               for a in self.jaxpr.out_avals])
+
+    @property
+    def in_avals(self) -> list[ShapedArray]:
+        return self.jaxpr.in_avals
+
+    def lower(self) -> Lowered:
+        """The StableHLO module.
+
+        Raises
+        ------
+        TypeError
+            If the function uses tracers of an enclosing trace, so that it cannot run on its own.
+        """
+        if not self.cacheable:
+            raise TypeError(f"{self.fun_name} uses values that are being traced outside of it; it can only be lowered "
+                            "as part of that trace")
+        with self._lock:
+            if self._lowered is None:
+                self._lowered = Lowered(self)
+            return self._lowered
+
+    def summary(self) -> Summary:
+        """Its equations by primitive, line and nesting; with XLA's estimates if it was compiled already.
+
+        Examples
+        --------
+        >>> import ricalco
+        >>> traced = ricalco.jit(lambda x: x * x + 1).trace(2.0)
+        >>> traced.summary().total.equations, traced.summary().flops
+        (2, None)
+        """
+        lowered = self._lowered
+        compiled = lowered._compiled if lowered is not None else None
+        return self.jaxpr.summary() if compiled is None else compiled.summary()
+
+    def rerolled(self) -> ClosedJaxpr:
+        """The program that is lowered: without dead code, and with what repeats as loops and calls."""
+        return self.lower().jaxpr
+
+    def __str__(self) -> str:
+        return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
+
+    __repr__ = __str__
+
+
+class Lowered:
+    """A function lowered to StableHLO.
+
+    Attributes
+    ----------
+    kept : tuple of int
+        The argument leaves that are parameters of the module; the others are not used.
+    consts : list of DeviceArray and Cell
+        The captured arrays and references, which are its leading parameters.
+    jaxpr : ClosedJaxpr
+        The program that the text says: dead code is gone, repeated code stands in it once.
+    callbacks : tuple of callable
+        The Python functions that the module calls, by number.
+    references : References or None
+        The mutable references that it takes.
+    """
+    __slots__ = ("traced", "jaxpr", "kept", "consts", "callbacks", "references", "seconds", "_text", "_attrs",
+                 "_compiled", "_lock")
+
+    def __init__(self, traced: Traced):
+        start = perf_counter()
+        self.traced = traced
+        pure, written = discharge(traced.jaxpr)
+        program, used = dce(pure, keep_inputs=True)
+        keep = [traced.keep_unused or u or d for u, d in zip(used, traced.donated)]
+        self.kept = tuple([i for i, k in enumerate(keep) if k])
+        jaxpr = program.jaxpr.replace(invars=[program.jaxpr.invars[i] for i in self.kept])
+        self.consts = [c if c.__class__ is Cell else as_array(c) for c in program.consts]
+        self.references = self._references(pure, written)
+        attrs = self._donations(jaxpr, len(self.consts))
+        self.jaxpr, outcome = reroll(ClosedJaxpr(jaxpr, program.consts), traced.reroll)
+        self._text, self.callbacks = lower_module(self.jaxpr.jaxpr, f"jit_{traced.fun_name}", attrs)
+        self._compiled, self._lock = None, threading.Lock()
+        self.seconds = perf_counter() - start
+        record = traced.record
+        record.seconds["lower"] = self.seconds
+        record.rerolled, record.near_misses = outcome
+        n = len(pure.consts)
+        record.unused_leaves = tuple([i for i, u in enumerate(used) if not u and n + i not in written])
+
+    def _references(self, pure: ClosedJaxpr, written: tuple[int, ...]) -> References | None:
+        """The mutable references of the program, if it takes any."""
+        if not any([a.__class__ is RefAval for a in self.traced.in_avals]) and not any(
+                [c.__class__ is Cell for c in self.consts]) and not written:
+            return None
+        n = len(pure.consts)
+        targets = [pure.consts[w] if w < n else w - n for w in written]
+        return References(targets, pure.out_avals[len(pure.out_avals) - len(written):], self.consts, self.kept)
+
+    def _donations(self, jaxpr, n_consts: int) -> list[str]:
+        """Attributes of the parameters: which output each donated one may become."""
+        attrs = [""] * (n_consts + len(self.kept))
+        free: dict[tuple, list[int]] = {}
+        for i, v in enumerate(jaxpr.outvars):
+            free.setdefault((v.aval.shape, v.aval.dtype), []).append(i)
+        if self.references is not None:
+            last = len(jaxpr.outvars) - len(self.references.targets)
+            for place, k in self.references.given.items():
+                attrs[place] = f"{{tf.aliasing_output = {last + k} : i32}}"
+            free = {key: [i for i in places if i < last] for key, places in free.items()}
+        unusable = []
+        for place, i in enumerate(self.kept):
+            if not self.traced.donated[i] or self.traced.in_avals[i].__class__ is RefAval:
+                continue
+            aval = jaxpr.invars[place].aval
+            outputs = free.get((aval.shape, aval.dtype))
+            if outputs:
+                attrs[n_consts + place] = f"{{tf.aliasing_output = {outputs.pop(0)} : i32}}"
+            else:
+                unusable.append(f"{self.traced.arg_names[i]}: {aval.short}")
+        if unusable:
+            outs = ", ".join(v.aval.short for v in jaxpr.outvars)
+            warn_user(f"Some donated buffers were not usable: {', '.join(unusable)}. A donated array is reused for an "
+                      f"output of the same shape and dtype, and the outputs of {self.traced.fun_name} are {outs}.")
+        return attrs
+
+    out_info = property(lambda self: self.traced.out_info)
+    in_tree = property(lambda self: self.traced.in_tree)
+    out_tree = property(lambda self: self.traced.out_tree)
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = True) -> str:
+        """The module as StableHLO text, with source places unless `debug_info` is False."""
+        if dialect not in (None, "stablehlo"):
+            raise ValueError(f"dialect={dialect!r}: only 'stablehlo' is supported")
+        if debug_info:
+            return self._text
+        lines = [line for line in self._text.splitlines() if not line.startswith("#s")]
+        return "\n".join(line.partition(" loc(#s")[0] for line in lines) + "\n"
+
+    def compile(self, compiler_options=None) -> Compiled:
+        """The executable program.
+
+        Parameters
+        ----------
+        compiler_options : dict, optional
+            XLA debug options by name.
+        """
+        check_options("compile", compiler_options)
+        options = compiler_options if compiler_options is not None else self.traced.compiler_options
+        kind = Compiled.watched if self.traced.record.options.watches_values else Compiled
+        if options:
+            return kind(self, options)
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = kind(self, None)
+            return self._compiled
+
+    def cost_analysis(self) -> dict:
+        """XLA's estimates for the compiled program: ``flops``, ``bytes accessed``."""
+        return self.compile().cost_analysis()
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+
+class Compiled:
+    """A compiled program. Calling it checks the arguments' structure, shapes and dtypes; it never traces.
+
+    Attributes
+    ----------
+    executable : Executable
+    watched : type
+        The class for programs whose results are looked at.
+    """
+    watched: type
+    __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
+                 "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
+
+    def __init__(self, lowered: Lowered, compiler_options):
+        traced = lowered.traced
+        start = perf_counter()
+        donated = [len(lowered.consts) + place for place, i in enumerate(lowered.kept) if traced.donated[i]]
+        self.out_avals = list(traced.jaxpr.out_avals)
+        hollow = [a.dtype == dtypes.float0 for a in self.out_avals]
+        self.wrap = _array_or_float0 if any(hollow) else DeviceArray
+        real = [a.update(dtype=dtypes.bool_) if h else a for h, a in zip(hollow, self.out_avals)]
+        self.references = lowered.references
+        if self.references is not None:
+            real += self.references.avals
+        self.executable = executable_for(lowered.as_text(), real, donated=donated,
+                                         compiler_options=compiler_options, callbacks=lowered.callbacks)
+        traced.record.seconds["compile"] = perf_counter() - start
+        traced.record.from_disk = self.executable.from_disk
+        self.lowered, self.record = lowered, traced.record
+        # Arrays of its own: delete() on the user's lets go of a buffer that this program keeps.
+        self.consts = [c if c.__class__ is Cell else DeviceArray(c.buffer, c.aval) for c in lowered.consts]
+        self.kept = lowered.kept
+        self.const_buffers = [c.buffer for c in self.consts if c.__class__ is not Cell]
+        self.in_avals = traced.in_avals
+        self.all_kept = len(self.kept) == len(self.in_avals)
+        self.execute, self.handlers = self.executable.execute, self.executable.handlers
+        self.donates = bool(donated) or self.references is not None
+        self.single = traced.out_tree == _LEAF
+        self.unflatten = traced.out_tree.unflatten
+        self._host_call: object = _UNMADE
+        for tell in watchers:
+            tell(self)
+
+    def run(self, leaves):
+        """Run on argument leaves of the right types."""
+        if self.donates:
+            return self._run_donating(leaves)
+        try:
+            buffers = [x.buffer if x.__class__ is DeviceArray else buffer_of(x, a)
+                       for x, a in zip(leaves, self.in_avals)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._bad_argument(leaves, error) from None
+        if not self.all_kept:
+            buffers = [buffers[i] for i in self.kept]
+        if self.consts:
+            buffers = self.const_buffers + buffers
+        try:
+            outs = self.execute(buffers).consume_with_handlers(self.handlers)
+        except JaxlibError as error:
+            raise self._failure(buffers, error) from None
+        self.record.calls += 1
+        if self.single:
+            return self.wrap(outs[0], self.out_avals[0])
+        return self.unflatten(map(self.wrap, outs, self.out_avals))
+
+    def run_on_host_arrays(self, args):
+        """`run` for positional arguments of which some are NumPy arrays."""
+        call = self._host_call
+        if call is _UNMADE:
+            call = self._host_call = self._host_dispatch()
+        if call is None:
+            return self.run(args)
+        values = []
+        for x, aval in zip(args, self.in_avals):
+            if x.__class__ is DeviceArray:
+                values.append(x.buffer)
+            elif x.__class__ is np.ndarray and x.dtype == aval.dtype:
+                values.append(x.copy())
+            else:
+                values.append(buffer_of(x, aval))
+        try:
+            outs = call(*values)
+        except JaxlibError:
+            return self.run(args)  # it says which argument was deleted
+        self.record.calls += 1
+        if self.single:
+            return DeviceArray(outs[0], self.out_avals[0])
+        return self.unflatten(map(DeviceArray, outs, self.out_avals))
+
+    def _host_dispatch(self):
+        """jaxlib's dispatcher for this program, where it may be used."""
+        if not self._plain or self.donates or self.executable.callbacks or not suits(self.in_avals):
+            return None
+        return host_call(self.executable.loaded, self.execute, self.handlers, len(self.in_avals), self.out_avals)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether the program's parameters are the arguments, and all results arrays of ours."""
+        return not self.consts and self.all_kept and self.wrap is DeviceArray
+
+    @property
+    def _short(self) -> bool:
+        """Whether a call that failed may be run again by `run`, to tell why."""
+        return self._plain and not self.executable.callbacks
+
+    def short_way(self):
+        """`run` for arguments that are all arrays of ours, with nothing to decide."""
+        if not self._short:
+            return self.run
+        if not self.single:
+            return self._short_way_of_many()
+        execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
+        new = object.__new__
+        two = len(self.in_avals) == 2
+
+        def short(args):
+            try:
+                if two:
+                    x, y = args
+                    buffers = execute([x.buffer, y.buffer]).consume_with_handlers(handlers)
+                else:
+                    buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
+            except JaxlibError:
+                return run(args)  # it says which argument was deleted
+            record.calls += 1
+            result = new(DeviceArray)
+            result.buffer, result.aval = buffers[0], out
+            return result
+
+        return short
+
+    def _short_way_of_many(self):
+        """`short_way` for a program with a tree of results."""
+        execute, handlers, outs, record, run = self.execute, self.handlers, self.out_avals, self.record, self.run
+        new, unflatten = object.__new__, self.unflatten
+
+        def short(args):
+            try:
+                buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
+            except JaxlibError:
+                return run(args)  # it says which argument was deleted
+            record.calls += 1
+            results = []
+            for buffer, aval in zip(buffers, outs):
+                result = new(DeviceArray)
+                result.buffer, result.aval = buffer, aval
+                results.append(result)
+            return unflatten(results)
+
+        return short
+
+    def short_way_with_number(self):
+        """`run` for an array of ours and a Python number, in this order."""
+        if not self._short or not self.single:
+            return self.run
+        execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
+        new, aval = object.__new__, self.in_avals[1]
+        latest = (None, None)  # the number of the call before, and its buffer: most often it is the same object
+
+        def short(args):
+            nonlocal latest
+            x, number = args
+            known = latest
+            if known[0] is not number:
+                latest = known = number, put_scalar(number, aval).buffer
+            try:
+                buffers = execute([x.buffer, known[1]]).consume_with_handlers(handlers)
+            except JaxlibError:
+                return run(args)  # it says which argument was deleted
+            record.calls += 1
+            result = new(DeviceArray)
+            result.buffer, result.aval = buffers[0], out
+            return result
+
+        return short
+
+    def _run_donating(self, leaves):
+        if self.references is not None:
+            return self.references.run(self, leaves)
+        self._check_donations(leaves)
+        try:
+            arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._bad_argument(leaves, error) from None
+        buffers = [x.buffer for x in arrays]
+        try:
+            outs = self.execute(buffers).consume_with_handlers(self.handlers)
+        except JaxlibError as error:
+            raise self._failure(buffers, error) from None
+        for i in self.executable.donated:
+            arrays[i].delete()
+        self.record.calls += 1
+        outs = list(map(self.wrap, outs, self.out_avals))
+        return outs[0] if self.single else self.unflatten(outs)
+
+    def _bad_argument(self, leaves, error: Exception) -> Exception:
+        """`error`, which an argument raised that cannot become an array, with the argument's name."""
+        if type(error) not in (TypeError, ValueError, OverflowError):
+            return error
+        traced = self.lowered.traced
+        for name, x, aval in zip(traced.arg_names, leaves, self.in_avals):
+            try:
+                buffer_of(x, aval)
+            except type(error) as found:
+                return type(error)(f"argument {name} of {traced.fun_name} = {short(x)}: {found}")
+        return error
+
+    def _failure(self, buffers, error: Exception) -> RuntimeError:
+        """What to raise instead of `error`, which a run on `buffers` raised: it names what was deleted."""
+        traced = self.lowered.traced
+        captures = {id(c.value): c for c in self.record.captures}
+        names = [f"the array {captures[id(c)].name or '?'} captured by {traced.fun_name} at {captures[id(c)].place}"
+                 if id(c) in captures else "a captured array" for c in self.lowered.consts]
+        names += [f"argument {traced.arg_names[i]} of {traced.fun_name}" for i in self.kept]
+        avals = [*[c.aval for c in self.consts], *[self.in_avals[i] for i in self.kept]]
+        for name, aval, buffer in zip(names, avals, buffers, strict=True):
+            if buffer.is_deleted():
+                return deleted(aval, name)
+        return error if isinstance(error, RuntimeError) else XlaRuntimeError(str(error))
+
+    def _check_donations(self, leaves) -> None:
+        traced = self.lowered.traced
+        seen: dict[int, int] = {}
+        for i in self.kept:
+            x = leaves[i]
+            if x.__class__ is not DeviceArray:
+                continue
+            j = seen.setdefault(id(x.buffer), i)
+            if j != i and (traced.donated[i] or traced.donated[j]):
+                gone, other = (i, j) if traced.donated[i] else (j, i)
+                raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[gone]} is also passed as "
+                                 f"{traced.arg_names[other]}; pass a copy")
+
+    def __call__(self, *args, **kwargs):
+        traced = self.lowered.traced
+        args, kwargs = self._dynamic(args, kwargs)
+        leaves, treedef = trees.flatten((args, kwargs))
+        if treedef != traced.in_tree:
+            raise TypeError(f"{traced.fun_name} was compiled for arguments of the structure {traced.in_tree}, but was "
+                            f"called with {treedef}")
+        wrong = []
+        for name, x, want in zip(traced.arg_names, leaves, self.in_avals):
+            if isinstance(x, Tracer):
+                raise TypeError(f"Cannot apply ricalco transformations to a function lowered and compiled for a "
+                                f"particular signature: argument {name} of {traced.fun_name} is traced. Call the "
+                                "jitted function instead.")
+            got = leaf_aval(x)
+            if got is None or got.shape != want.shape or got.dtype != want.dtype or type(got) is not type(want):
+                wrong.append(f"  {name}: compiled for {want.short}, called with "
+                             f"{got.short if got is not None else type(x).__name__}")
+        if wrong:
+            raise TypeError(f"Argument types differ from the types for which {traced.fun_name} was compiled:\n"
+                            + "\n".join(wrong))
+        return self.run(leaves)
+
+    def _dynamic(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """The arguments without the static ones. Those may be left out; one that is given must be the traced one."""
+        traced = self.lowered.traced
+        count = traced.in_tree.child(0).num_children
+        places = [i for i in sorted(traced.arguments.static_nums) if i < count]
+        if places and len(args) == count - len(places):
+            filled = list(args)
+            for i in places:
+                filled.insert(i, _OMITTED)
+            args = tuple(filled)
+        args, kwargs, statics = traced.arguments.split(args, kwargs)
+        known = dict(self.record.statics)
+        for static in statics:
+            name, value = static.name, static.value
+            if value is not _OMITTED and (name not in known or StaticValue(known[name], name) != static):
+                raise TypeError(f"static argument {name} of {traced.fun_name}: compiled for {known.get(name)!r}, "
+                                f"called with {value!r}; lower and compile again for another value, or leave it out")
+        return args, kwargs
+
+    in_tree = property(lambda self: self.lowered.traced.in_tree)
+    out_tree = property(lambda self: self.lowered.traced.out_tree)
+    out_info = property(lambda self: self.lowered.traced.out_info)
+
+    def as_text(self) -> str:
+        """The optimised program, as HLO text."""
+        return self.executable.hlo_text()
+
+    def cost_analysis(self) -> dict:
+        """XLA's estimates: ``flops``, ``bytes accessed``, and more by name."""
+        return self.executable.cost_analysis()
+
+    def summary(self) -> Summary:
+        """The equations it was compiled from by primitive, line and nesting, and XLA's estimates for the program.
+
+        Examples
+        --------
+        >>> import ricalco
+        >>> ricalco.jit(lambda x: x * x + 1).lower(2.0).compile().summary().flops
+        2.0
+        """
+        return self.lowered.traced.jaxpr.summary(cost=self.cost_analysis())
+
+    def memory_analysis(self):
+        """Bytes of arguments, outputs, temporaries and code."""
+        return self.executable.memory_analysis()
+
+    def runtime_executable(self) -> Executable:
+        return self.executable
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.record!r})"
+
+
+def warn_user(message: str) -> None:
+    """A warning at the user's line, which is any number of frames away."""
+    frame = user_frame()
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno,
+                           registry=frame.f_globals.setdefault("__warningregistry__", {}))
+
+
+def check_options(function: str, compiler_options) -> None:
+    """Raise unless these are options by name."""
+    if compiler_options is not None and not isinstance(compiler_options, Mapping):
+        raise TypeError(f"{function}: compiler_options must be a dict of XLA options by name, got {compiler_options!r} "
+                        f"of type {type(compiler_options).__name__}")
+
+
+_UNMADE = object()
+
+
+def _array_or_float0(buffer, aval: ShapedArray):
+    """A result; a tangent of integers has a shape and no elements, and is a NumPy array."""
+    return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else DeviceArray(buffer, aval)
+
+
+def buffer_of(x, aval: ShapedArray):
+    """The buffer of an argument that is not an array of ours yet."""
+    if aval.dtype == dtypes.float0:
+        return put_host(np.zeros(aval.shape, np.bool_), aval.update(dtype=dtypes.bool_))
+    if x.__class__ is np.ndarray:
+        return put_host(x, aval)
+    if x.__class__ in PYTHON_NUMBERS:
+        return put_scalar(x, aval).buffer
+    return as_array(x).buffer
+
+
+_OMITTED = object()  # stands where a static argument may be
+_LEAF = trees.structure(np.float32(0))

@@ -1,0 +1,246 @@
+"""A captured value that has changed: the warning, the error, and which traces a function may share."""
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import types
+import weakref
+from array import array
+from collections import deque
+from operator import is_
+from typing import NamedTuple
+
+import numpy as np
+
+from ricalco.control.callbacks_host import HostCall, host_calls
+from ricalco.core import Array, Tracer
+from ricalco.core.errors import RicalcoError
+from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
+from ricalco.jit.guards import Walk, live_parts
+from ricalco.jit.records import StaleCapture, TraceRecord
+from ricalco.tracing.source import user_frame, warn_at_user_line
+
+POLICIES = ("warn", "retrace", "error", "ignore")
+
+
+class StaleCaptureWarning(UserWarning):
+    """A value that was frozen when a function was traced is another one now; the frozen one was used."""
+
+    def __init__(self, function: str, stale: StaleCapture):
+        self.function, self.stale = function, stale
+        super().__init__(_message(function, stale, "the old value was used, as jit promises"))
+
+
+class StaleCaptureError(RicalcoError):
+    """A value that was frozen when a function was traced is another one now (``on_stale="error"``)."""
+
+    def __init__(self, function: str, stale: StaleCapture):
+        self.function, self.stale = function, stale
+        super().__init__(_message(function, stale, "on_stale='error' refuses to use the old value"))
+
+
+def _message(function: str, stale: StaleCapture, what: str) -> str:
+    where = f", read at {stale.place}" if stale.place is not None else ""
+    return (f"{function} was traced with {stale.path} = {stale.old}{where}; it is {stale.new} now, and {what}.\n"
+            f"  Pass it as an argument, or use jit(..., on_stale='retrace') to trace again when it changes, or "
+            "on_stale='ignore' if the old value is meant.")
+
+
+def build_guards(function, record: TraceRecord, statics) -> Guards | None:
+    """The guards of a trace; None if it took nothing from outside."""
+    captured = {id(c.source): c for c in record.captures}
+    codes = codes_of(record.jaxpr.eqns)
+    caller = user_frame().f_code
+    own = inspect.unwrap(function) if isinstance(function, types.FunctionType) else function
+    if not isinstance(own, types.FunctionType) or caller is not own.__code__:
+        # The line of the call is that of equations which no code of the function's made, as those of another jitted
+        # function; what else stands there, before or after the call, is nothing that the function does.
+        codes = [code for code in codes if code is not caller]
+    walk = Walk(function, statics, codes, captured, live_parts([c.function for c in host_calls(record.jaxpr)], codes))
+    guards = Guards(walk, record.captures)
+    return guards if guards.nodes or walk.opaque or walk.unguarded or guards.unreached else None
+
+
+def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, StaleCapture]]:
+    """Every captured value that is another one now: the number of its guard, and the facts."""
+    found = []
+    for index, now in guards.failures(function):
+        capture = guards.captures.get(index)
+        found.append((index, StaleCapture(
+            path=guards.path(index), old=_old(guards, index, now), new=_new(guards, index, now),
+            place=capture.place if capture is not None else None)))
+    return found
+
+
+def _old(guards: Guards, index: int, now) -> str:
+    capture, kind, expected = guards.captures.get(index), guards.kinds[index], guards.expected[index]
+    if capture is not None:
+        return _short(capture.value)
+    if kind in ("array", "contents"):
+        old = next((c.old() for c in guards.contents if c.index == index), None)
+        return _short(old) if old is not None else "an array"
+    if kind == "buffer" and isinstance(now, array):
+        return _short(array(now.typecode, expected))
+    return _short(_decoded(guards, index, expected))
+
+
+def _new(guards: Guards, index: int, now) -> str:
+    if now is MISSING:
+        return "gone"
+    if isinstance(now, ArrayContents):
+        return f"{_short(now.array())} (changed in place)"
+    kind = guards.kinds[index]
+    if kind == "type":
+        return _short(type(now))
+    return _short(_decoded(guards, index, now))
+
+
+def _decoded(guards: Guards, index: int, value):
+    """The text of an environment variable, of which the bytes are kept."""
+    node = guards.nodes[index]
+    if isinstance(value, bytes) and guards.walk.fetches[node][1] == "environment":
+        return os.fsdecode(value)
+    return value
+
+
+def _short(value) -> str:
+    if value is MISSING:
+        return "unset"
+    if isinstance(value, types.CodeType):
+        return f"the code at {value.co_filename.rsplit('/', 1)[-1]}:{value.co_firstlineno}"
+    if isinstance(value, Tracer):
+        return f"a traced {value.aval.short}"
+    if isinstance(value, (np.ndarray, Array)):
+        text = np.array2string(np.asarray(value), threshold=8, edgeitems=2, max_line_width=1000)
+        kind = f"{np.asarray(value).dtype}[{','.join(map(str, value.shape))}]"
+        return f"{kind} {' '.join(text.split())}" if len(text) <= 60 else kind
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - the user's __repr__; the fact is told all the same
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def warn(function: str, stale: StaleCapture) -> None:
+    """Warn at the user's line that made the call."""
+    warn_at_user_line(StaleCaptureWarning(function, stale))
+
+
+# --- sharing -------------------------------------------------------------------------------------------
+
+def code_key(function) -> tuple | None:
+    """What two functions must have in common to share traces: code and shape; None if it cannot be told."""
+    if isinstance(function, types.FunctionType):
+        return "function", id(function.__code__), id(function.__globals__)
+    if isinstance(function, types.MethodType):
+        inner = code_key(function.__func__)
+        return ("method", type(function.__self__), inner) if inner is not None else None
+    if isinstance(function, functools.partial):
+        inner = code_key(function.func)
+        return ("partial", inner, len(function.args), tuple(function.keywords)) if inner is not None else None
+    return None
+
+
+def sharing_key(function, arguments, *options) -> tuple | None:
+    """What two jitted functions must have in common to share traces."""
+    code = code_key(function)
+    if code is None:
+        return None
+    return (code, arguments.static_nums, arguments.static_names, arguments.donated_nums, arguments.donated_names,
+            repr(options))
+
+
+class _Lent(NamedTuple):
+    """A trace that others may use. What its key identifies by id is kept alive beside it."""
+    key: tuple
+    traced: weakref.ref
+    guards: weakref.ref | None
+    ids: tuple
+
+
+_shared: dict[tuple, list[_Lent]] = {}
+# The latest traces are held here until others take their place, so that a function made anew in a loop finds the
+# one of the round before; but for those that hold large arrays.
+_latest: deque = deque(maxlen=64)
+_LIMIT_CODES, _LIMIT_TRACES, _LIMIT_BYTES = 1024, 32, 1 << 20
+
+
+def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
+    """Let other functions of the same code use a trace."""
+    if code is None or not traced.cacheable or not all(map(_stateless, host_calls(traced.jaxpr))):
+        return
+    if len(_shared) >= _LIMIT_CODES and code not in _shared:
+        clear_shared()
+    lent = [other for other in _shared.get(code, ()) if other.traced() is not None]
+    lent.append(_Lent(key, weakref.ref(traced), weakref.ref(guards) if guards is not None else None,
+                      _identified(traced.arguments.function)))
+    _shared[code] = lent[-_LIMIT_TRACES:]
+    if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
+        _latest.append((traced, guards))
+
+
+def _stateless(call: HostCall) -> bool:
+    """Whether a callback is the same function wherever its code is run, so that another function's does as well."""
+    f = call.function
+    return isinstance(f, types.FunctionType) and not (f.__closure__ or f.__defaults__ or f.__kwdefaults__)
+
+
+def _identified(function) -> tuple:
+    """The objects whose ids stand in `code_key`."""
+    while not isinstance(function, types.FunctionType):
+        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+    return function.__code__, function.__globals__
+
+
+def borrow(code: tuple | None, key: tuple, function):
+    """A trace of the same code and signature whose captured values are equal to those of `function`, its guards."""
+    if code is None:
+        return None
+    for lent in reversed(_shared.get(code, ())):
+        traced = lent.traced()
+        if traced is None or lent.key != key:
+            continue
+        if lent.guards is None:
+            return traced, None
+        guards = lent.guards()
+        itself = same_function(traced.arguments.function, function)
+        if guards is not None and guards.equal_for(function, itself):
+            return traced, guards
+    return None
+
+
+def lent_differences(code: tuple | None, key: tuple, function) -> tuple[StaleCapture, ...]:
+    """What differs in the captured values of `function` from the latest trace of its code and signature."""
+    for lent in reversed(_shared.get(code, ())) if code is not None else ():
+        traced, guards = lent.traced(), lent.guards() if lent.guards is not None else None
+        if traced is not None and guards is not None and lent.key == key:
+            return tuple([stale for _, stale in describe(traced.record, guards, function)])
+    return ()
+
+
+def same_function(one, other) -> bool:
+    """Whether two functions are one, or bound anew from the same parts."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, types.MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    if isinstance(one, functools.partial):
+        return (same_function(one.func, other.func) and all(map(is_, one.args, other.args))
+                and all(value is other.keywords.get(name) for name, value in one.keywords.items()))
+    return False
+
+
+def forget(code: tuple | None) -> None:
+    """Forget what functions of this code have lent."""
+    gone = {id(lent.traced()) for lent in _shared.pop(code, ())}
+    for pair in [pair for pair in _latest if id(pair[0]) in gone]:
+        _latest.remove(pair)
+
+
+def clear_shared() -> None:
+    """Forget what has been lent."""
+    _shared.clear()
+    _latest.clear()

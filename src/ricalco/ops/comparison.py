@@ -1,0 +1,49 @@
+"""Comparisons: eq ne lt le gt ge, and is_finite."""
+from __future__ import annotations
+
+import numpy as np
+
+from ricalco.avals import dtypes
+from ricalco.core import Primitive
+from ricalco.ops.families import callable_of, elementwise, fit
+
+_HOW = {"b": "UNSIGNED", "u": "UNSIGNED", "i": "SIGNED", "f": "FLOAT", "c": "FLOAT"}
+
+
+def _to_bool(dtype):
+    return dtypes.bool_
+
+
+def _comparison(name: str, kinds: str, oracle) -> Primitive:
+    direction = name.upper()
+
+    def lower(b, outs, x, y):
+        shape = outs[0].shape
+        return b.compare(direction, fit(b, x, shape), fit(b, y, shape), _HOW[dtypes.kind(x.aval.dtype)], outs[0])
+    return elementwise(name, None, kinds=kinds, arity=2, result=_to_bool, lower=lower, oracle=oracle)
+
+
+eq_p = _comparison("eq", "biufc", np.equal)
+eq = callable_of(eq_p, 2, """Elementwise ``x == y`` of arrays of one dtype; NaN equals nothing.""")
+
+ne_p = _comparison("ne", "biufc", np.not_equal)
+ne = callable_of(ne_p, 2, """Elementwise ``x != y`` of arrays of one dtype; NaN differs from everything.""")
+
+lt_p = _comparison("lt", "biuf", np.less)
+lt = callable_of(lt_p, 2, """Elementwise ``x < y`` of arrays of one dtype.""")
+
+le_p = _comparison("le", "biuf", np.less_equal)
+le = callable_of(le_p, 2, """Elementwise ``x <= y`` of arrays of one dtype.""")
+
+gt_p = _comparison("gt", "biuf", np.greater)
+gt = callable_of(gt_p, 2, """Elementwise ``x > y`` of arrays of one dtype.""")
+
+ge_p = _comparison("ge", "biuf", np.greater_equal)
+ge = callable_of(ge_p, 2, """Elementwise ``x >= y`` of arrays of one dtype.""")
+
+is_finite_p = elementwise("is_finite", None, kinds="f", result=_to_bool, oracle=np.isfinite,
+                          lower=lambda b, outs, x: b.cast("stablehlo.is_finite", x, outs[0]))
+is_finite = callable_of(is_finite_p, 1, """Elementwise: neither infinite nor NaN.""")
+
+__all__ = ["eq", "eq_p", "ge", "ge_p", "gt", "gt_p", "is_finite", "is_finite_p", "le", "le_p", "lt", "lt_p",
+           "ne", "ne_p"]

@@ -1,0 +1,171 @@
+"""Powers, roots, exponentials and logarithms."""
+from __future__ import annotations
+
+import numpy as np
+
+from ricalco.avals import dtypes, shaped
+from ricalco.core import Primitive, Zero
+from ricalco.ops import families, oracles, structure
+from ricalco.ops.arithmetic import add, div, integer_pow, mul, sub
+from ricalco.ops.comparison import eq
+from ricalco.ops.families import callable_of, elementwise, fit
+from ricalco.ops.selection import select_n
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, full, literal_as, literal_like
+from ricalco.tracing import scalar
+
+
+def constant(value, x):
+    """The number `value` in the dtype of `x`."""
+    return literal_as(value, x)
+
+
+def constant_value(b, value, out):
+    """In a lowering rule: `value` in every element of an array of type `out`."""
+    return b.spread(b.constant(scalar(value, out.dtype), shaped((), out.dtype)), out.shape)
+
+
+# --- roots ----------------------------------------------------------------------------------------
+
+sqrt_p = elementwise("sqrt", "stablehlo.sqrt", kinds="fc", oracle=oracles.wide(np.sqrt),
+                     derivatives=[lambda g, ans, x: mul(g, div(constant(0.5, x), ans))])
+sqrt = callable_of(sqrt_p, 1, """Elementwise square root; NaN for negative real numbers.""")
+
+rsqrt_p = elementwise("rsqrt", "stablehlo.rsqrt", kinds="fc", oracle=oracles.wide(lambda x: 1 / np.sqrt(x)),
+                      derivatives=[lambda g, ans, x: mul(g, mul(constant(-0.5, x), div(ans, x)))])
+rsqrt = callable_of(rsqrt_p, 1, """Elementwise reciprocal square root ``1 / sqrt(x)``.""")
+
+cbrt_p = elementwise("cbrt", "stablehlo.cbrt", kinds="f", oracle=oracles.wide(np.cbrt),
+                     derivatives=[lambda g, ans, x: mul(g, mul(constant(1 / 3, x), integer_pow(ans, -2)))])
+cbrt = callable_of(cbrt_p, 1, """Elementwise real cube root.""")
+
+# --- exponentials and logarithms --------------------------------------------------------------------
+
+
+def _exp2_lower(b, outs, x):
+    out = outs[0]
+    return b.unary("stablehlo.exponential",
+                   b.binary("stablehlo.multiply", constant_value(b, np.log(2), out), x, out), out)
+
+
+def _logistic_lower(b, outs, x):
+    out = outs[0]
+    one = constant_value(b, 1, out)
+    decay = b.unary("stablehlo.exponential", b.unary("stablehlo.negate", x, out), out)
+    return b.binary("stablehlo.divide", one, b.binary("stablehlo.add", one, decay, out), out)
+
+
+exp_p = elementwise("exp", "stablehlo.exponential", kinds="fc", oracle=oracles.wide(np.exp),
+                    derivatives=[lambda g, ans, x: mul(g, ans)])
+exp = callable_of(exp_p, 1, """Elementwise exponential.""")
+
+exp2_p = elementwise("exp2", None, kinds="fc", lower=_exp2_lower, oracle=oracles.wide(np.exp2),
+                     derivatives=[lambda g, ans, x: mul(g, mul(constant(np.log(2), x), ans))])
+exp2 = callable_of(exp2_p, 1, """Elementwise ``2 ** x``.""")
+
+log_p = elementwise("log", "stablehlo.log", kinds="fc", oracle=oracles.wide(np.log),
+                    derivatives=[lambda g, ans, x: div(g, x)])
+log = callable_of(log_p, 1, """Elementwise natural logarithm; NaN for negative real numbers.""")
+
+expm1_p = elementwise("expm1", "stablehlo.exponential_minus_one", kinds="fc", oracle=oracles.wide(np.expm1),
+                      derivatives=[lambda g, ans, x: mul(g, add(ans, constant(1, x)))])
+expm1 = callable_of(expm1_p, 1, """Elementwise ``exp(x) - 1``, exact near 0.""")
+
+log1p_p = elementwise("log1p", "stablehlo.log_plus_one", kinds="fc", oracle=oracles.wide(np.log1p),
+                      derivatives=[lambda g, ans, x: div(g, add(x, constant(1, x)))])
+log1p = callable_of(log1p_p, 1, """Elementwise ``log(1 + x)``, exact near 0.""")
+
+logistic_p = elementwise("logistic", None, kinds="fc", lower=_logistic_lower,
+                         oracle=oracles.wide(lambda x: 1 / (1 + np.exp(-x))),
+                         derivatives=[lambda g, ans, x: mul(g, mul(ans, sub(constant(1, x), ans)))])
+logistic = callable_of(logistic_p, 1, """Elementwise logistic function ``1 / (1 + exp(-x))``.""")
+
+# --- powers -------------------------------------------------------------------------------------------
+
+
+def _pow_infer(x, y):
+    if dtypes.kind(y.dtype) in "iu":
+        if dtypes.kind(x.dtype) not in "fc":
+            raise TypeError(f"pow does not accept dtype {x.dtype.name} as base. Accepted dtypes are of kind "
+                            "floating, complex; use integer_pow for integers")
+        return shaped(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type)
+    if x.dtype != y.dtype and dtypes.kind(x.dtype) in "fc":
+        raise TypeError(f"lax.pow requires an exponent of integer dtype or of the dtype of the base, got base "
+                        f"{x.dtype.name} and exponent {y.dtype.name}; convert one with astype()")
+    return families.elementwise_infer("pow", "fc")(x, y)
+
+
+def _pow_lower(b, outs, x, y):
+    out = outs[0]
+    return b.binary("stablehlo.power", fit(b, x, out.shape), fit(b, b.convert(y, out.dtype), out.shape), out)
+
+
+def _base_derivative(g, ans, x, y):
+    dtype = aval_of(x).dtype
+    one = literal_like(1, dtype)
+    if dtypes.kind(aval_of(y).dtype) in "fc":
+        return mul(g, mul(y, pow(x, sub(y, one))))
+    # An integer exponent of 0 makes a constant, even where x ** -1 is infinite.
+    y = convert_element_type(y, dtype)
+    shape = aval_of(ans).shape
+    is_zero = eq(y, literal_like(0, dtype))
+    slope = mul(select_n(is_zero, y, full(aval_of(y).shape, 1, dtype)), pow(x, sub(y, one)))
+    if aval_of(slope).shape != shape:
+        slope = families.spread_to(slope, shape)
+    if aval_of(is_zero).shape not in ((), shape):
+        is_zero = families.spread_to(is_zero, shape)
+    return mul(g, select_n(is_zero, slope, full(shape, 0, dtype)))
+
+
+def _exponent_derivative(g, ans, x, y):
+    dtype = aval_of(x).dtype
+    safe = select_n(eq(x, literal_like(0, dtype)), x, full(aval_of(x).shape, 1, dtype))
+    return mul(g, mul(log(safe), ans))
+
+
+def _pow_jvp(primals, tangents):
+    _, y = primals
+    if dtypes.kind(aval_of(y).dtype) in "iu":  # the tangent of an integer is nothing
+        tangents = (tangents[0], Zero(aval_of(y)))
+    return _pow_rule(primals, tangents)
+
+
+def _pow_oracle(x, y):
+    return oracles.wide(np.power)(x, y)
+
+
+_pow_rule = families.derivative_jvp(lambda x, y: pow_p.bind(x, y), [_base_derivative, _exponent_derivative])
+
+pow_p = Primitive("pow", infer=_pow_infer, lower=_pow_lower, jvp=_pow_jvp, transpose=structure.NOT_LINEAR,
+                  batch=families.elementwise_batch(lambda x, y: pow_p.bind(x, y)), oracle=_pow_oracle)
+
+
+def pow(x, y):
+    """Elementwise power ``x ** y``.
+
+    Parameters
+    ----------
+    x : array
+        Floating or complex.
+    y : array
+        Of the dtype of `x`, or of integer dtype.
+
+    Raises
+    ------
+    TypeError
+        If `x` is not floating or complex, or the dtypes do not fit.
+
+    Examples
+    --------
+    >>> from ricalco import lax
+    >>> lax.pow(2.0, 3).item()
+    8.0
+    """
+    if x.__class__ in PYTHON_NUMBERS and y.__class__ not in PYTHON_NUMBERS and dtypes.kind(aval_of(y).dtype) in "fc":
+        x = families.number("pow", x, aval_of(y))
+    if y.__class__ in (float, complex) and x.__class__ not in PYTHON_NUMBERS:
+        y = families.number("pow", y, aval_of(x))
+    return pow_p.bind(x, y)
+
+
+__all__ = ["cbrt", "cbrt_p", "exp", "exp2", "exp2_p", "exp_p", "expm1", "expm1_p", "log", "log1p", "log1p_p", "log_p",
+           "logistic", "logistic_p", "pow", "pow_p", "rsqrt", "rsqrt_p", "sqrt", "sqrt_p"]

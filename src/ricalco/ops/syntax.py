@@ -1,0 +1,324 @@
+"""Operators and the functions behind them: NumPy's promotion and broadcasting over the strict primitives.
+
+Recording an operation on two tracers of the trace that is current is the hot path of tracing, so each
+function is generated with it written out: one dictionary look-up from the operand types to the result
+type, one equation, one tracer.
+"""
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FunctionType
+
+import numpy as np
+
+from ricalco.avals import dtypes, options, shaped
+from ricalco.avals.shaped import ShapedArray
+from ricalco.core import Array, Primitive, state
+from ricalco.engine import DeviceArray
+from ricalco.ir import Eqn, Literal
+from ricalco.ops.structure import (
+    PYTHON_NUMBERS,
+    aval_of,
+    broadcast_in_dim,
+    convert_element_type,
+)
+from ricalco.tracing import StagedTracer, is_internal, record_program, scalar, user_frame
+
+_BINARY = '''
+def {name}(x, y):
+    if x.__class__ is StagedTracer:
+        trace = x.owner
+        if trace is state.trace:
+            if y.__class__ is StagedTracer:
+                out = fast.get((x.aval, y.aval)) if y.owner is trace else None
+                if out.__class__ is tuple:
+                    if out[1] is settings.current:
+                        return trace.apply(out[0], [{order}])[0]
+                    out = None
+            else:
+                out = scalars.get((x.aval, y.__class__))
+                if out is not None:
+                    out, aval = out
+                    # Zeros are not looked up: 0.0 and -0.0 are equal.
+                    y = y and literals.get((aval, y)) or literal_of(y, aval)
+            if out is not None:
+                eqn = new(Eqn)
+                eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
+                if trace.where is None:
+                    frame = getframe(1)
+                    if is_internal(frame.f_code.co_filename) is not False:
+                        frame = user_frame(1)
+                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
+                else:
+                    eqn.code, eqn.lasti = trace.where
+                tracer = new(StagedTracer)
+                tracer.aval, tracer.owner = out, trace
+                eqn.outvars = (tracer,)
+                trace.append(eqn)
+                return tracer
+    elif x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.quick:
+        run = ready.get((x.aval, y.aval))
+        if run is not None:
+            return run([{order}])
+    return slow({order})
+'''
+_UNARY = '''
+def {name}(x, /):
+    if x.__class__ is StagedTracer:
+        trace = x.owner
+        if trace is state.trace:
+            out = fast.get(x.aval)
+            if out is not None:
+                eqn = new(Eqn)
+                eqn.primitive, eqn.invars, eqn.params = primitive, [x], no_params
+                if trace.where is None:
+                    frame = getframe(1)
+                    if is_internal(frame.f_code.co_filename) is not False:
+                        frame = user_frame(1)
+                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
+                else:
+                    eqn.code, eqn.lasti = trace.where
+                tracer = new(StagedTracer)
+                tracer.aval, tracer.owner = out, trace
+                eqn.outvars = (tracer,)
+                trace.append(eqn)
+                return tracer
+    elif x.__class__ is DeviceArray and state.trace.quick:
+        run = ready.get(x.aval)
+        if run is not None:
+            return run([x])
+    return slow(x)
+'''
+_NO_PARAMS: dict = {}
+_ready_tables: list[dict] = []  # per function: operand types to what runs the compiled operation
+_RECOGNISED = (Array, np.ndarray, np.generic, *PYTHON_NUMBERS)
+
+
+def clear_ready() -> None:
+    """Forget the compiled operations that the functions keep at hand."""
+    for table in _ready_tables:
+        table.clear()
+
+
+_literals: dict[tuple, Literal] = {}
+
+
+def _literal_of(number, aval: ShapedArray) -> Literal:
+    """A Python number as a literal of this type; those that are not zero are kept."""
+    literal = Literal(scalar(number, aval.dtype), aval)
+    if number and number == number:
+        if len(_literals) >= 4096:
+            _literals.clear()
+        _literals[aval, number] = literal
+    return literal
+
+
+def _table() -> dict:
+    table: dict = {}
+    _ready_tables.append(table)
+    return table
+
+
+def _generate(template: str, name: str, order: str, **scope) -> Callable:
+    scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state,
+                 new=object.__new__, literals=_literals, literal_of=_literal_of, no_params=_NO_PARAMS,
+                 getframe=sys._getframe, settings=options.thread, is_internal=is_internal, user_frame=user_frame)
+    code = _code(template, order).replace(co_name=name, co_qualname=name)
+    return FunctionType(code, scope, name)
+
+
+@cache
+def _code(template: str, order: str) -> CodeType:
+    """The code of a template, compiled once: the functions made of it differ in their globals alone."""
+    scope: dict = {}
+    exec(compile(template.format(name="generated", order=order), __file__, "exec"), scope)
+    return scope["generated"].__code__
+
+
+# --- promotion ----------------------------------------------------------------------------
+
+def promote_dtypes(*args, inexact: bool = False):
+    """The arguments converted to their common dtype (a floating one with `inexact`)."""
+    avals = [aval_of(x) for x in args]
+    dtype, weak = common_dtype(avals, inexact)
+    return [convert(x, a, dtype, weak) for x, a in zip(args, avals)]
+
+
+def common_dtype(avals, inexact: bool = False) -> tuple[np.dtype, bool]:
+    dtype, weak = dtypes.promote(*[(a.dtype, a.weak_type) for a in avals])
+    return (dtypes.to_inexact(dtype) if inexact else dtype), weak
+
+
+def convert(x, aval: ShapedArray, dtype: np.dtype, weak: bool):
+    """`x` of type `aval` with another dtype; a Python number becomes a literal of it."""
+    if x.__class__ in PYTHON_NUMBERS:
+        return Literal(scalar(x, dtype), shaped((), dtype, weak))
+    if aval.dtype is dtype and aval.weak_type == weak:
+        return x
+    return convert_element_type(x, dtype, weak)
+
+
+def promote_shapes(name: str, *args):
+    """Non-scalar arguments with leading dimensions of size 1 added, so that their ranks are equal."""
+    ranks = {len(s) for x in args if (s := aval_of(x).shape)}
+    if len(ranks) <= 1:
+        return list(args)
+    rank = max(ranks)
+    _check_rank_promotion(name, args)
+    return [to_rank(x, rank) for x in args]
+
+
+def to_rank(x, rank: int):
+    """`x` with leading dimensions of size 1 up to `rank`; scalars stay."""
+    shape = aval_of(x).shape
+    if not shape or len(shape) == rank:
+        return x
+    new = rank - len(shape)
+    return broadcast_in_dim(x, (1,) * new + shape, tuple(range(new, rank)))
+
+
+def _check_rank_promotion(name: str, args) -> None:
+    setting = options.thread.current.numpy_rank_promotion
+    if setting != "allow":
+        shapes = ", ".join(str(aval_of(x).shape) for x in args)
+        message = (f"{name} promotes ranks of operands with shapes {shapes}, and numpy_rank_promotion is "
+                   f"'{setting}'; broadcast explicitly")
+        if setting == "raise":
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=5)
+
+
+# --- the two factories ----------------------------------------------------------------------
+
+def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, on_bool: Primitive | None = None,
+                     numeric: bool = False, on_complex: Callable | None = None, doc: str = "") -> Callable:
+    """NumPy's binary function over `primitive`.
+
+    Parameters
+    ----------
+    inexact : bool
+        Whether integers are converted to floats first (true division, arctan2).
+    on_bool : Primitive, optional
+        What to do on two bools instead.
+    numeric : bool
+        Whether bools are converted to int32 first.
+    on_complex : callable, optional
+        What to do on two complex arrays of one dtype instead.
+
+    Returns
+    -------
+    callable
+        With the attributes `slow`, `fast`, `scalars`, `ready`, `primitive`, `inexact`, for `reflected` and `operator`.
+    """
+    fast: dict = {}
+    scalars: dict = {}
+    ready, programs = _table(), _table()
+
+    def slow(x, y, /):
+        if isinstance(x, Array) and isinstance(y, Array):
+            xa, ya = x.aval, y.aval
+            if xa.ndim != ya.ndim or xa.dtype is not ya.dtype:
+                # What conversion and broadcasting come to is recorded once for these types.
+                key = (xa, ya, options.thread.current)
+                program = programs.get(key)
+                if program is None:
+                    program = programs[key] = record_program(name, lambda *xs: [promoted(*xs)], (xa, ya))
+                if key[2].numpy_rank_promotion != "warn":  # which warns each time
+                    fast[xa, ya] = program, key[2]
+                return state.trace.apply(program, [x, y])[0]
+        return promoted(x, y)
+
+    def promoted(x, y):
+        xa, ya = aval_of(x), aval_of(y)
+        dtype, weak = common_dtype((xa, ya), inexact)
+        chosen = primitive
+        if dtype is dtypes.bool_:
+            if on_bool is not None:
+                chosen = on_bool
+            elif numeric:
+                dtype = dtypes.int32
+        a, b = convert(x, xa, dtype, weak), convert(y, ya, dtype, weak)
+        if xa.shape and ya.shape and xa.ndim != ya.ndim:
+            a, b = promote_shapes(name, a, b)
+        elif chosen is primitive and (on_complex is None or dtypes.kind(dtype) != "c"):
+            _remember(x, y, xa, ya, a, b)
+        if on_complex is not None and dtypes.kind(dtype) == "c":
+            return on_complex(a, b)
+        return chosen.bind(a, b)
+
+    def _remember(x, y, xa, ya, a, b):
+        if a is x and b is y:
+            if x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.eager:
+                ready[xa, ya] = state.trace.runner(primitive, (xa, ya))
+            if xa.strong is ya.strong or not xa.weak_type and not ya.weak_type:
+                fast[xa, ya] = primitive.type_of((xa, ya), _NO_PARAMS)
+        elif a is x and y.__class__ in PYTHON_NUMBERS and not xa.weak_type:
+            scalars[xa, y.__class__] = primitive.type_of((xa, b.aval), _NO_PARAMS), b.aval
+
+    function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, ready=ready, primitive=primitive, slow=slow)
+    function.__doc__ = doc
+    function.slow, function.fast, function.scalars, function.ready = slow, fast, scalars, ready
+    function.primitive, function.inexact = primitive, inexact
+    return function
+
+
+def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, numeric: bool = False,
+                    doc: str = "") -> Callable:
+    """NumPy's unary function over `primitive`; `inexact` converts integers to floats first."""
+    fast: dict = {}
+    ready = _table()
+
+    def slow(x, /):
+        aval = aval_of(x)
+        dtype, weak = aval.dtype, aval.weak_type
+        if inexact:
+            dtype = dtypes.to_inexact(dtype)
+        elif numeric and dtype is dtypes.bool_:
+            dtype = dtypes.int32
+        a = convert(x, aval, dtype, weak)
+        if a is x:
+            fast[aval] = primitive.type_of((aval,), _NO_PARAMS)
+            if x.__class__ is DeviceArray and state.trace.eager:
+                ready[aval] = state.trace.runner(primitive, (aval,))
+        return primitive.bind(a)
+
+    function = _generate(_UNARY, name, "x", fast=fast, ready=ready, primitive=primitive, slow=slow)
+    function.__doc__ = doc
+    function.primitive = primitive
+    return function
+
+
+def operator(function: Callable, name: str) -> Callable:
+    """The method ``x.__name__(y)`` of a function made by `promoting_binary`."""
+    def slow(x, y):
+        if not isinstance(y, _RECOGNISED) and not hasattr(y, "__jax_array__"):
+            return NotImplemented
+        return function.slow(x, y)
+    return _generate(_BINARY, name, "x, y", fast=function.fast, scalars=function.scalars,
+                     ready=function.ready, primitive=function.primitive, slow=slow)
+
+
+def reflected(function: Callable, name: str) -> Callable:
+    """The method ``x.__rname__(y)``, which computes ``y name x``; `y` is not a ricalco value."""
+    scalars: dict = {}
+
+    def slow(y, x):
+        if not isinstance(y, _RECOGNISED) and not hasattr(y, "__jax_array__"):
+            return NotImplemented
+        aval = aval_of(x)
+        if y.__class__ in PYTHON_NUMBERS and not aval.weak_type:
+            _remember(y, aval)
+        return function.slow(y, x)
+
+    def _remember(y, aval):
+        number = aval_of(y)
+        if common_dtype((number, aval), function.inexact) == (aval.dtype, False) and aval.dtype is not dtypes.bool_:
+            literal = shaped((), aval.dtype)
+            out = function.primitive.type_of((literal, aval), _NO_PARAMS)
+            scalars[aval, y.__class__] = out, literal
+
+    return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, ready={}, primitive=function.primitive,
+                     slow=slow)

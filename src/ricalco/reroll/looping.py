@@ -1,0 +1,227 @@
+"""A segment as one `scan` equation."""
+from __future__ import annotations
+
+import numpy as np
+
+from ricalco.control.scan import scan_p
+from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
+from ricalco.ir.rewrite import dce
+from ricalco.ops.shapes import concatenate_p, squeeze_p
+from ricalco.ops.slicing import dynamic_slice_p
+from ricalco.ops.structure import broadcast_in_dim_p
+from ricalco.reroll.accumulating import accumulate
+from ricalco.reroll.bodies import ZERO, Body, Counted, Each
+from ricalco.reroll.dataflow import Segment
+from ricalco.reroll.places import Writer
+from ricalco.reroll.policy import LAST_FEW
+from ricalco.reroll.table import Table
+from ricalco.reroll.vectors import Numbers, numbers_p
+
+
+class Chain:
+    """Carries that hold the latest results of one slot, the oldest first.
+
+    Attributes
+    ----------
+    slot : int
+    inputs : list of Var
+        Of the body.
+    initial : list
+        Codes of the values before the first iteration; None where that value is never read.
+    """
+    __slots__ = ("slot", "inputs", "initial")
+
+    def __init__(self, slot: int, inputs: list, initial: list):
+        self.slot, self.inputs, self.initial = slot, inputs, initial
+
+    def reach(self, count: int, aval) -> None:
+        """Make it hold the latest `count` results."""
+        missing = count - len(self.inputs)
+        if missing > 0:
+            self.inputs[:0] = [Var(aval) for _ in range(missing)]
+            self.initial[:0] = [None] * missing
+
+    def outputs(self, results: list) -> list:
+        return [*self.inputs[1:], results[self.slot]]
+
+
+class Loop:
+    """A segment on its way to a scan equation."""
+    __slots__ = ("writer", "table", "segment", "body", "chains", "consts", "xs", "before", "eqn", "reverse")
+
+    def __init__(self, writer: Writer, table: Table, segment: Segment, body: Body):
+        self.writer, self.table, self.segment, self.body = writer, table, segment, body
+        self.eqn: Eqn = table.eqns[segment.start]
+        self.chains: list[Chain] = []
+        self.consts: list[tuple[Var, object]] = []
+        self.xs: list[tuple[Var, object]] = []
+        self.reverse = False
+        self.before: list[Eqn] = []  # equations that an iteration starts with
+        for carried in sorted(self.body.carried, key=lambda c: -len(c.initial)):
+            self._add_carry(carried)
+        for code, var in self.body.invariants.items():
+            self.consts.append((var, writer.read(table.atom(code), self.eqn)))
+
+    def _add_carry(self, carried) -> None:
+        """A chain for a result that is read so many iterations later, or part of one that is there."""
+        initial = list(carried.initial)
+        for chain in self.chains:
+            place = len(chain.inputs) - len(initial)
+            if chain.slot == carried.slot and place >= 0 and chain.initial[place:] == initial:
+                self._same(carried.var, chain.inputs[place])
+                return
+        inputs = [carried.var, *[Var(carried.var.aval) for _ in initial[1:]]]
+        self.chains.append(Chain(carried.slot, inputs, initial))
+
+    def _same(self, var: Var, other: Var) -> None:
+        """Let the body read `other` where it reads `var`."""
+        for eqn in self.body.eqns:
+            if any([v is var for v in eqn.invars]):
+                eqn.invars = [other if v is var else v for v in eqn.invars]
+
+    # --- what is another value in each iteration
+
+    def _read_rows(self) -> None:
+        """Settle the direction of the loop, and what it slices. Rows of one array are not stacked again."""
+        rows, apart = [], []
+        for each in self.body.each:
+            found = self._rows_of(each)
+            if found is None:
+                apart.append(each)
+            else:
+                rows.append((each, *found, self._step(*found)))
+        self.reverse = sum([step * each.var.aval.nbytes for each, _, _, step in rows]) < 0
+        direct = -1 if self.reverse else 1
+        for each, array, index, step in rows:
+            if step == direct:
+                self.xs.append((each.var, array))
+            else:
+                self._index(each.var, array, index)
+        self.xs += [(each.var, self._stack(each)) for each in apart]
+
+    def _rows_of(self, each: Each) -> tuple[object, np.ndarray] | None:
+        """The array whose rows these values are, and which ones."""
+        rows = [self.writer.row(self.table.atom(code)) for code in each.codes.tolist()]
+        if rows[0] is None or any([row is None or row.array is not rows[0].array for row in rows]):
+            return None
+        return rows[0].array, np.array([row.index for row in rows], np.int32)
+
+    def _step(self, array, index: np.ndarray) -> int:
+        """1 or -1 where these are all rows in order or reversed, else 0."""
+        order = np.arange(self.segment.trips)
+        if array.aval.shape[0] != len(order):
+            return 0
+        return 1 if (index == order).all() else -1 if (index == order[::-1]).all() else 0
+
+    def _index(self, var: Var, array, index: np.ndarray) -> None:
+        """Make an iteration begin with taking row ``index[iteration]``."""
+        inner = next((var for var, known in self.consts if known is array), None)
+        if inner is None:
+            inner = Var(array.aval)
+            self.consts.append((inner, array))
+        start = self.body.count(Numbers(index))
+        one = Var(array.aval.update(shape=(1, *var.aval.shape)))
+        where = self.eqn
+        self.before.append(Eqn(dynamic_slice_p, [inner, start, *[ZERO] * var.aval.ndim], (one,),
+                               {"slice_sizes": one.aval.shape}, where.code, where.lasti))
+        self.before.append(Eqn(squeeze_p, [one], (var,), {"dimensions": (0,)}, where.code, where.lasti))
+
+    def _stack(self, each: Each):
+        """The values of all iterations as one array, written before the loop."""
+        aval = each.var.aval
+        wide = []
+        for code in self._ordered(each.codes).tolist():
+            one = Var(aval.update(shape=(1, *aval.shape)))
+            self.writer.write(broadcast_in_dim_p, [self.writer.read(self.table.atom(code), self.eqn)], [one], self.eqn,
+                              shape=one.aval.shape, broadcast_dimensions=tuple(range(1, one.aval.ndim)))
+            wide.append(one)
+        stacked = Var(aval.update(shape=(len(wide), *aval.shape)))
+        self.writer.write(concatenate_p, wide, [stacked], self.eqn, dimension=0)
+        return stacked
+
+    # --- the equation
+
+    def write(self, used: dict[int, list[int]], unroll: int, inner) -> None:
+        """Write the loop, and say what stands for its results.
+
+        Parameters
+        ----------
+        used : dict
+            For each slot whose results are read outside, the iterations they come from.
+        unroll : int
+        inner : callable
+            What to do to the body: ``ClosedJaxpr -> ClosedJaxpr``.
+        """
+        self._read_rows()
+        trips, results = self.segment.trips, self.body.results
+        stacked = []
+        for slot, iterations in used.items():
+            reach = trips - min(iterations)
+            if reach > LAST_FEW:
+                stacked.append(slot)
+                continue
+            aval = results[slot].aval
+            chain = next((c for c in self.chains if c.slot == slot), None)
+            if chain is None:
+                chain = Chain(slot, [], [])
+                self.chains.append(chain)
+            chain.reach(reach, aval)
+        xs = [*self.xs, *[(c.var, self._vector(c)) for c in self.body.counted]]
+        closed = inner(self._program(stacked, [var for var, _ in xs]))
+        initial = [self._initial(chain, i) for chain in self.chains for i in range(len(chain.inputs))]
+        operands = [*[atom for _, atom in self.consts], *initial, *[array for _, array in xs]]
+        carries = [Var(closed.out_avals[i]) for i in range(len(initial))]
+        ys = [Var(results[slot].aval.update(shape=(trips, *results[slot].aval.shape))) for slot in stacked]
+        self.writer.write(scan_p, operands, [*carries, *ys], self.eqn, jaxpr=closed, length=trips,
+                          num_carry=len(carries), num_consts=len(self.consts), reverse=self.reverse, unroll=unroll)
+        self._publish(used, carries, dict(zip(stacked, ys)))
+
+    def _program(self, stacked: list[int], xs: list) -> ClosedJaxpr:
+        inputs = [v for chain in self.chains for v in chain.inputs]
+        outs = [v for chain in self.chains for v in chain.outputs(self.body.results)]
+        outs += [self.body.results[slot] for slot in stacked]
+        jaxpr = Jaxpr([], [*[var for var, _ in self.consts], *inputs, *xs], [*self.before, *self.body.eqns], outs,
+                      DebugInfo("repeated"))
+        jaxpr, _ = dce(jaxpr, keep_inputs=True)
+        return ClosedJaxpr(dce(accumulate(jaxpr), keep_inputs=True)[0])
+
+    def _initial(self, chain: Chain, place: int):
+        code = chain.initial[place]
+        if code is not None:
+            return self.writer.read(self.table.atom(code), self.eqn)
+        aval = chain.inputs[place].aval
+        zero = Literal(np.zeros((), aval.dtype)[()], aval.update(shape=()))
+        if not aval.shape:
+            return zero
+        full = Var(aval)
+        self.writer.write(broadcast_in_dim_p, [zero], [full], self.eqn, shape=aval.shape, broadcast_dimensions=())
+        return full
+
+    def _ordered(self, values: np.ndarray) -> np.ndarray:
+        """`values`, one for each iteration, as the loop runs over them."""
+        return values[::-1].copy() if self.reverse else values
+
+    def _vector(self, counted: Counted):
+        numbers = Numbers(self._ordered(counted.numbers.values), counted.numbers.weak_type)
+        vector = Var(numbers.aval)
+        self.writer.write(numbers_p, [], [vector], self.eqn, values=numbers)
+        return vector
+
+    def _publish(self, used, carries, stacked: dict) -> None:
+        """Say what stands for each result that is read outside."""
+        latest: dict[int, list] = {}
+        at = 0
+        for chain in self.chains:
+            values = carries[at:at + len(chain.inputs)]
+            at += len(chain.inputs)
+            if len(values) > len(latest.get(chain.slot, ())):
+                latest[chain.slot] = values
+        trips, table, segment = self.segment.trips, self.table, self.segment
+        for slot, iterations in used.items():
+            for k in iterations:
+                variable = table.results[int(table.bases[segment.start]) + k * segment.width + slot]
+                array = stacked.get(slot)
+                if array is None:
+                    self.writer.replace(variable, latest[slot][k - trips])
+                else:
+                    self.writer.is_row(variable, array, trips - 1 - k if self.reverse else k)

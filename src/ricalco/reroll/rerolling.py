@@ -1,0 +1,200 @@
+"""`reroll`: the pass. What repeats in a program becomes a loop, or calls of one function."""
+from __future__ import annotations
+
+import numpy as np
+
+from ricalco.engine.shim import GAINS_FROM_BARRIERS
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr
+from ricalco.ir.rewrite import dce, map_subjaxprs
+from ricalco.reroll.cutting import LONG, cut
+from ricalco.reroll.dataflow import Segment
+from ricalco.reroll.facts import NearMiss, Outcome, Rerolled
+from ricalco.reroll.looping import Loop
+from ricalco.reroll.near import broken, lines_of, near_runs
+from ricalco.reroll.outlining import write_calls
+from ricalco.reroll.periods import candidate_periods, find_runs
+from ricalco.reroll.places import Writer
+from ricalco.reroll.planning import Plan, Planned
+from ricalco.reroll.policy import (
+    MODES,
+    TRIPS,
+    limits_of,
+    refuses_loop,
+    refuses_outline,
+    unroll_of,
+    unsound,
+)
+from ricalco.reroll.search import Found, Search
+from ricalco.reroll.table import Table
+from ricalco.reroll.tokens import Tokens
+from ricalco.reroll.uses import Uses
+from ricalco.tracing import uncollected
+
+_DEPTH = 4
+_NEAR = 8  # near misses that are told
+_KINDS = {"auto": (False, True), "loop": (False,), "outline": (True,)}
+
+
+def reroll(closed: ClosedJaxpr, mode: str = "auto") -> tuple[ClosedJaxpr, Outcome]:
+    """`closed` with its repetitions compiled once.
+
+    The result computes the same from the same inputs. Equations with effects stay as they are, in their order.
+
+    Parameters
+    ----------
+    closed : ClosedJaxpr
+        `closed` itself comes back where nothing changes. Programs in parameters are looked into, too.
+    mode : str
+        ``"auto"`` (where it pays, by measured rules), ``"loop"`` and ``"outline"`` (wherever it can be done), or
+        ``"off"``.
+
+    Returns
+    -------
+    closed : ClosedJaxpr
+    outcome : Outcome
+        What was done, and what was nearly done.
+    """
+    if mode not in MODES:
+        raise ValueError(f"reroll={mode!r}: expected one of {', '.join(map(repr, MODES))}")
+    if mode == "off":
+        return closed, Outcome()
+    with uncollected():
+        this = _Pass(mode)
+        if len(closed.eqns) < this.limits.program and this._weight(closed.eqns) < this.limits.program:
+            return closed, Outcome()
+        program = this.closed(closed, 0)
+        if mode == "auto" and GAINS_FROM_BARRIERS and len(program.eqns) >= LONG:
+            program = this.cut(program)
+        return program, Outcome(tuple(this.rerolled), tuple(this.near[:_NEAR]))
+
+
+class _Pass:
+    """One run over a program and the programs inside it."""
+    __slots__ = ("kinds", "limits", "tokens", "rerolled", "near", "_done")
+
+    def __init__(self, mode: str):
+        self.kinds, self.limits, self.tokens = _KINDS[mode], limits_of(mode), Tokens()
+        self.rerolled: list[Rerolled] = []
+        self.near: list[NearMiss] = []
+        self._done: dict[int, ClosedJaxpr] = {}  # by the number of the program
+
+    def closed(self, closed: ClosedJaxpr, depth: int) -> ClosedJaxpr:
+        if depth == 0:
+            return self._opened(closed, depth)
+        number = self.tokens.program(closed)
+        found = self._done.get(number)
+        if found is None:
+            found = self._done[number] = self._opened(closed, depth)
+        return found
+
+    def cut(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """`closed` with barriers, where that is long and narrow."""
+        jaxpr, barriers = cut(closed.jaxpr)
+        if barriers:
+            count = len(closed.eqns)
+            self.rerolled.append(Rerolled("cut", *lines_of(closed.eqns), barriers, count, count + barriers, 1, 0))
+        return ClosedJaxpr(jaxpr, closed.consts) if barriers else closed
+
+    def _opened(self, closed: ClosedJaxpr, depth: int) -> ClosedJaxpr:
+        jaxpr = self._jaxpr(closed.jaxpr, depth)
+        return closed if jaxpr is closed.jaxpr else ClosedJaxpr(jaxpr, closed.consts)
+
+    def _jaxpr(self, jaxpr: Jaxpr, depth: int) -> Jaxpr:
+        # A call of a function with many equations is many equations.
+        weights = np.cumsum([0, *self._weights(jaxpr.eqns)])
+        if depth > _DEPTH or weights[-1] < self.limits.loop_equations:
+            return jaxpr
+        tokens = self.tokens.of(jaxpr.eqns)
+        periods = candidate_periods(tokens, TRIPS)
+        runs = [run for run in find_runs(tokens, periods, TRIPS)
+                if weights[run.stop] - weights[run.start] >= self.limits.loop_equations]
+        found: list[Found] = []
+        if runs:
+            table = Table(jaxpr)
+            search = Search(table, lambda segment, outline: self._accepts(table, segment, outline))
+            for run in runs:
+                search.take(run, self.kinds)
+            found = sorted(search.found, key=lambda f: f.segment.start)
+            self.near += [broken(table, at, period, trips) for at, period, trips in search.breaks[:_NEAR]
+                          if period >= 4]
+        if len(self.near) < _NEAR:
+            taken = np.zeros(len(tokens) + 1, bool)
+            for segment, _ in found:
+                taken[segment.start:segment.stop] = True
+            self.near += near_runs(jaxpr.eqns, tokens, periods, taken)
+        if found:
+            plan = self._plan(table, tokens, found)
+            if plan.planned:
+                return self._rewritten(jaxpr, plan, depth)
+        return self._inside(jaxpr, depth)
+
+    def _plan(self, table: Table, tokens: np.ndarray, found: list[Found]) -> Plan:
+        weights = [self._weight(table.eqns[f.segment.start:f.segment.stop]) for f in found]
+        plan = Plan(table, tokens, self.limits, found, weights, len(self.kinds) > 1)
+        for segment, reason in plan.refused:
+            lines = lines_of(table.eqns[segment.start:segment.start + segment.period])
+            self.near.insert(0, NearMiss(*lines, segment.trips, segment.period, reason))
+        return plan
+
+    def _weights(self, eqns: list[Eqn]) -> list[int]:
+        """How many equations each stands for; only those of operations that hold programs are many."""
+        weight = self.tokens.weight
+        return [1 if eqn.primitive.types is not None else weight(eqn) for eqn in eqns]
+
+    def _weight(self, eqns: list[Eqn]) -> int:
+        return sum(self._weights(eqns))
+
+    def _accepts(self, table: Table, segment: Segment, outline: bool) -> bool:
+        if unsound(table, segment) is not None:
+            return False
+        weight = self._weight(table.eqns[segment.start:segment.stop])
+        if outline:
+            return refuses_outline(table, segment, self.limits, weight) is None
+        return refuses_loop(table, segment, self.limits, weight) is None
+
+    # --- the new program
+
+    def _inside(self, jaxpr: Jaxpr, depth: int) -> Jaxpr:
+        """`jaxpr` with the programs that its equations hold changed."""
+        eqns = [self._with_programs(eqn, depth) for eqn in jaxpr.eqns]
+        if all([new is old for new, old in zip(eqns, jaxpr.eqns)]):
+            return jaxpr
+        return jaxpr.replace(eqns=eqns)
+
+    def _with_programs(self, eqn: Eqn, depth: int) -> Eqn:
+        if eqn.primitive.types is not None or not eqn.params:
+            return eqn
+        params = map_subjaxprs(eqn.params, lambda closed: self.closed(closed, depth + 1))
+        return eqn if params is eqn.params else eqn.replace(params=params)
+
+    def _rewritten(self, jaxpr: Jaxpr, plan: Plan, depth: int) -> Jaxpr:
+        writer, uses, at = Writer(), plan.uses, 0
+        for planned in plan.planned:
+            segment = planned.segment
+            for eqn in jaxpr.eqns[at:segment.start]:
+                writer.copy(self._with_programs(eqn, depth))
+            self._write(writer, plan.table, uses, planned, depth)
+            at = segment.stop
+        for eqn in jaxpr.eqns[at:]:
+            writer.copy(self._with_programs(eqn, depth))
+        outvars = [writer.read(v) for v in jaxpr.outvars]
+        return dce(jaxpr.replace(eqns=writer.eqns, outvars=outvars), keep_inputs=True)[0]
+
+    def _write(self, writer: Writer, table: Table, uses: Uses, planned: Planned, depth: int) -> None:
+        """Write a segment as what it is to be."""
+        segment, outline, body, weight = planned
+        before, unroll, told = len(writer.eqns), 1, len(self.rerolled)
+
+        def inner(closed: ClosedJaxpr) -> ClosedJaxpr:
+            return self.closed(closed, depth + 1)
+
+        if outline:
+            write_calls(writer, table, segment, body, uses.between_iterations(table, segment), inner)
+            after = len(writer.eqns) - before + self.tokens.weight(writer.eqns[-1]) - 1
+        else:
+            unroll = unroll_of(table, segment)
+            Loop(writer, table, segment, body).write(uses.after_loop(table, segment), unroll, inner)
+            after = self._weight(writer.eqns[before:])
+        kind = "outline" if outline else "loop"
+        lines = lines_of(table.eqns[segment.start:segment.start + segment.period])
+        self.rerolled.insert(told, Rerolled(kind, *lines, segment.trips, weight, after, unroll, depth))

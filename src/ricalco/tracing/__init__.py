@@ -1,0 +1,25 @@
+"""Python to jaxpr: staging, source lines, captures."""
+from ricalco.tracing.composite import Program, clear_plans, composite, record_program
+from ricalco.tracing.replay import enclosing, interpret, places, recorder, replay
+from ricalco.tracing.source import Place, is_internal, place_of, user_frame
+from ricalco.tracing.staging import (
+    Capture,
+    SelectedBranch,
+    Staged,
+    StagedTracer,
+    StagingTrace,
+    numpy_literal,
+    python_literal,
+    scalar,
+    snapshot,
+    so_far,
+    stage,
+    uncollected,
+    unmasked,
+)
+
+__all__ = [
+    "Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace", "clear_plans",
+    "composite", "enclosing", "interpret", "is_internal", "numpy_literal", "place_of", "places", "python_literal",
+    "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unmasked",
+    "user_frame"]

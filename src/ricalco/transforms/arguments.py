@@ -1,0 +1,148 @@
+"""What the public transforms have in common: their arguments, checked and named."""
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ricalco.avals import ShapedArray, dtypes
+from ricalco.core import Array
+from ricalco.ir import Literal
+from ricalco.ops.references import here
+from ricalco.ops.refs import Ref
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
+
+
+def check_callable(transform: str, function) -> None:
+    """Raise unless `function` can be called."""
+    if not callable(function):
+        raise TypeError(f"{transform} requires a callable argument, got {type(function).__name__} {function!r}")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(f"{transform} cannot transform the generator function {function_name(function)}; "
+                        "return a list or tuple instead of yielding")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{transform} cannot transform the coroutine function {function_name(function)}; "
+                        "make it a plain function and await outside of it")
+
+
+def function_name(function) -> str:
+    """The name of a function, partial or callable object, for messages and jaxprs."""
+    while hasattr(function, "func") and not hasattr(function, "__name__"):
+        function = function.func  # functools.partial
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def code_of(function):
+    """The code of a function, partial, method or callable object; None for what is not written in Python."""
+    while not hasattr(function, "__code__") and hasattr(function, "func"):
+        function = function.func
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+
+
+def label_of(function) -> str:
+    """The function's name and where it is defined: ``f at model.py:12``."""
+    code = code_of(function)
+    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
+    return f"{function_name(function)}{place}"
+
+
+def is_array(x) -> bool:
+    """Whether `x` is an array, a number, or something that says how to be one."""
+    return isinstance(x, (Array, np.ndarray, np.generic, Literal, int, float, complex)) or hasattr(x, "__jax_array__")
+
+
+def check_array(transform: str, argument: str, x) -> ShapedArray:
+    """The type of `x`, or an error that names the argument."""
+    if is_array(x):
+        try:
+            return aval_of(x)
+        except TypeError as error:  # a dtype that no array of ours has
+            raise TypeError(f"{transform}: {argument}: {error}") from None
+    if isinstance(x, Ref):
+        raise TypeError(_not_a_value(transform, argument, x))
+    raise TypeError(f"{transform}: {argument} must be an array or a number, got {x!r} of type {type(x).__name__}")
+
+
+def check_no_references(transform: str, what: str, names, leaves: Sequence) -> None:
+    """Raise if a leaf is a mutable reference; its name stands for ``{}`` in `what`."""
+    for i, x in enumerate(leaves):
+        if isinstance(x, Ref):
+            raise TypeError(_not_a_value(transform, what.replace("{}", names[i], 1), x))
+
+
+def _not_a_value(transform: str, argument: str, ref: Ref) -> str:
+    """Why a reference cannot be where an array or number is due."""
+    start = f"{here()}{transform}: {argument} is a mutable reference of type {ref.aval.short}"
+    if "output" in argument or "result" in argument:
+        return (f"{start}, and references cannot be returned: return what it holds (ref[...], or ricalco.freeze(ref)), "
+                "or pass a reference in and write to it")
+    if transform.startswith(("lax.", "scan", "cond", "while")):
+        return (f"{start}, and cannot be an operand or a carry: close over it in the function, which may read it and "
+                "write to it")
+    return f"{start}; pass what it holds (ref[...]), or close over it"
+
+
+def check_arrays(transform: str, what: str, names, leaves: Sequence) -> None:
+    """Raise unless every leaf is an array or a number; the message names it: its name stands for ``{}`` in `what`."""
+    for i, x in enumerate(leaves):
+        if not isinstance(x, Array) and x.__class__ not in PYTHON_NUMBERS:
+            check_array(transform, what.replace("{}", names[i], 1), x)
+
+
+def normalise_argnums(transform: str, argnums) -> tuple[int, ...]:
+    """`argnums` as a tuple of ints."""
+    numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    try:
+        return tuple(operator.index(i) for i in numbers)
+    except TypeError:
+        raise TypeError(f"{transform}: argnums must be an int or a tuple of ints, got {argnums!r}") from None
+
+
+def pick_arguments(transform: str, function: Callable, args: Sequence, argnums) -> tuple[int, ...]:
+    """`argnums` as non-negative positions in `args`."""
+    found = []
+    for i in normalise_argnums(transform, argnums):
+        if not -len(args) <= i < len(args):
+            error = TypeError if transform == "grad" and i >= 0 else ValueError  # as JAX has them
+            raise error(f"{transform} of {function_name(function)}: argnums={argnums!r} needs at least "
+                            f"{i + 1 if i >= 0 else -i} positional arguments, but the call has {len(args)}; "
+                            "arguments passed by keyword are not differentiated")
+        found.append(i % len(args))
+    if len(set(found)) != len(found):
+        raise ValueError(f"{transform}: argnums={argnums!r} names an argument twice")
+    return tuple(found)
+
+
+def parameters_of(function: Callable) -> list[inspect.Parameter] | None:
+    """The parameters, if they can be told."""
+    if not isinstance(function, _PLAIN_CALLABLES) and not hasattr(function, "__wrapped__"):
+        function = function.__call__  # `inspect` asks an object whether it equals others; its == may do anything
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+_PLAIN_CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, functools.partial)
+
+
+def argument_names(function: Callable, count: int) -> list[str]:
+    """The names of the first `count` positional parameters."""
+    names = []
+    for p in parameters_of(function) or ():
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+        elif p.kind is p.VAR_POSITIONAL:
+            names.extend(f"{p.name}[{i}]" for i in range(count - len(names)))
+    names.extend(f"args[{i}]" for i in range(len(names), count))
+    return names[:count]
+
+
+def is_inexact(aval: ShapedArray) -> bool:
+    return dtypes.kind(aval.dtype) in "fc"

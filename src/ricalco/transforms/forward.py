@@ -1,0 +1,235 @@
+"""Forward mode: a value carries its tangent. The jvp rule of each primitive does the work."""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ricalco.avals import tangent_aval
+from ricalco.core import Array, Trace, Tracer, Zero, errors, state
+from ricalco.engine import put
+from ricalco.ir import ClosedJaxpr
+from ricalco.ops.references import new_ref_p
+from ricalco.ops.structure import aval_of, instantiate
+from ricalco.tracing import StagingTrace, replay, stage, user_frame
+from ricalco.tracing.leaks import check_ended
+from ricalco.transforms.discharge import stateful
+from ricalco.transforms.rules import tangent_rule, unit
+
+
+class JVPTracer(Tracer):
+    """A value and its tangent (an array, or a `Zero`)."""
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, trace: JVPTrace, primal, tangent):
+        self.owner, self.primal, self.tangent = trace, primal, tangent
+        self.aval = aval_of(primal)
+
+
+class JVPTrace(Trace):
+    """Runs the jvp rules under the interpreter it was made in.
+
+    Attributes
+    ----------
+    recorders : tuple of StagingTrace
+        The traces above that record; while a rule runs they are told the user's source place.
+    replays : bool
+        Whether recorded transforms may be replayed; False while one is being recorded.
+    known_as : errors.Origin
+        The function and the transform, for error messages.
+    """
+    __slots__ = ("known_as", "recorders", "replays")
+
+    def __init__(self, parent: Trace, function: Callable, replays: bool = True):
+        super().__init__(parent)
+        self.replays = replays
+        name, transform = getattr(function, "__name__", None), getattr(function, "transform", None)
+        self.known_as = errors.Origin(name, (), None, transform)
+        found = []
+        while parent is not None:
+            if isinstance(parent, StagingTrace):
+                found.append(parent)
+            parent = parent.parent
+        self.recorders = tuple(found)
+
+    def process(self, primitive, args, params):
+        primals, tangents, active = self._split(args)
+        parent = self.parent
+        before = state.trace
+        state.trace = parent
+        placed = ()
+        try:
+            if True not in active and primitive is not new_ref_p:
+                return parent.process(primitive, primals, params)
+            if primitive.types is None:
+                state.trace = self
+                found = stateful(primitive, args, params)
+                if found is not None:
+                    return found
+                state.trace = parent
+            if self.recorders and self.recorders[-1].where is None:
+                placed = self._place()
+            outs, dots = self._differentiate(primitive, primals, tangents, active, params)
+        finally:
+            state.trace = before
+            for recorder in placed:
+                recorder.where = None
+        if primitive.multiple_results:
+            return self._join(outs, dots)
+        return outs[0] if dots[0] is None else JVPTracer(self, outs[0], dots[0])
+
+    def apply(self, program, args):
+        primals, tangents, active = self._split(args)
+        parent = self.parent
+        before = state.trace
+        placed = ()
+        try:
+            state.trace = parent
+            if True not in active:
+                return parent.apply(program, primals)
+            if self.recorders and self.recorders[-1].where is None:
+                placed = self._place()
+            found = self._replayed(program, primals, tangents, active) if self.replays else None
+            if found is None:
+                state.trace = self
+                return super().apply(program, args)
+        finally:
+            state.trace = before
+            for recorder in placed:
+                recorder.where = None
+        return self._join(*found)
+
+    def _split(self, args) -> tuple[list, list, tuple[bool, ...]]:
+        """Primals, tangents (None for zero), and which tangents there are."""
+        primals, tangents, active = [], [], []
+        for x in args:
+            if x.__class__ is JVPTracer and x.owner is self:
+                primals.append(x.primal)
+                tangents.append(x.tangent)
+                active.append(True)
+            else:
+                primals.append(x)
+                tangents.append(None)
+                active.append(False)
+        return primals, tangents, tuple(active)
+
+    def _join(self, outs, dots) -> list:
+        return [x if t is None else JVPTracer(self, x, t) for x, t in zip(outs, dots, strict=True)]
+
+    def _place(self) -> list:
+        """Tell the recorders which line of the user's is running."""
+        frame = user_frame(2)
+        where = frame.f_code, frame.f_lasti
+        placed = [r for r in self.recorders if r.where is None]
+        for recorder in placed:
+            recorder.where = where
+        return placed
+
+    def _replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
+        """Outputs and output tangents of a program by its recorded transform, if it has one."""
+        parent = self.parent
+        if parent.linearizes:
+            return parent.replayed(program, primals, tangents, active)
+        rule = tangent_rule(program, active, jvp_by_rules)
+        if rule is None:
+            return None
+        outs = parent.apply(rule.program, [*primals, *[t for t in tangents if t is not None]])
+        n = len(rule.nonzero)
+        found = iter(outs[n:])
+        return outs[:n], [next(found) if on else None for on in rule.nonzero]
+
+    def _differentiate(self, primitive, primals, tangents, active, params) -> tuple[list, list]:
+        """Outputs and output tangents of an operation; None for a tangent that is zero."""
+        if primitive.linearize is not None and self.parent.linearizes:
+            zeros = [Zero(tangent_aval(aval_of(x))) if t is None else t for x, t in zip(primals, tangents)]
+            outs, dots = primitive.linearize(self.parent, primals, zeros, params)
+            return outs, [None if isinstance(t, Zero) else t for t in dots]
+        avals = tuple([aval_of(x) for x in primals])
+        if self.replays:
+            program = unit(primitive, avals, params)
+            found = self._replayed(program, primals, tangents, active) if program is not None else None
+            if found is not None:
+                return found
+        zeros = [Zero(tangent_aval(a)) if t is None else t for a, t in zip(avals, tangents)]
+        out, tangent = primitive.jvp(primals, zeros, **params)
+        if not primitive.multiple_results:
+            out, tangent = [out], [tangent]
+        return out, [None if isinstance(t, Zero) else t for t in tangent]
+
+    def pair(self, x):
+        """The primal and tangent of a result of the differentiated function."""
+        if x.__class__ is JVPTracer and x.owner is self:
+            return x.primal, x.tangent
+        return x, Zero(tangent_aval(aval_of(x)))
+
+    def concrete(self, tracer):
+        primal = tracer.primal
+        if isinstance(primal, Tracer):
+            return primal.owner.concrete(primal)
+        return primal if isinstance(primal, Array) else put(np.asarray(primal), tracer.aval)
+
+    def origin(self, tracer):
+        primal = tracer.primal
+        return primal.owner.origin(primal) if isinstance(primal, Tracer) else self.known_as
+
+
+def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+    """`jvp_flat` by running the jvp rules themselves: how a recorded transform is made."""
+    return jvp_flat(function, primals, tangents, replays=False)
+
+
+def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays: bool = True) -> tuple[list, list]:
+    """Outputs and output tangents of the flat `function`; tangents may be `Zero`."""
+    trace = JVPTrace(state.trace, function, replays)
+    inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
+    before = state.trace
+    state.trace = trace
+    try:
+        outs = function(*inputs)
+        pairs = [trace.pair(x) for x in outs]
+    finally:
+        state.trace = before
+        trace.open = False
+    del inputs, outs
+    check_ended(trace, function)
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+class JvpProgram:
+    """The jvp of a program: takes primals and the tangents that are not zero, gives outputs and the
+    tangents that are not zero."""
+    __slots__ = ("closed", "nonzero_out")
+
+    def __init__(self, closed: ClosedJaxpr, nonzero_out: tuple[bool, ...]):
+        self.closed, self.nonzero_out = closed, nonzero_out
+
+
+_jvp_programs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def jvp_program(closed: ClosedJaxpr, nonzero: Sequence[bool], instantiated: Sequence[bool] | None = None) -> JvpProgram:
+    """The jvp of `closed`, remembered; output tangents marked in `instantiated` are made arrays."""
+    nonzero = tuple(nonzero)
+    key = (nonzero, None if instantiated is None else tuple(instantiated))
+    known = _jvp_programs.setdefault(closed, {})
+    if key not in known:
+        avals = closed.in_avals
+        found: list[bool] = []
+
+        def function(*args):
+            primals = args[:len(avals)]
+            feed = iter(args[len(avals):])
+            tangents = [next(feed) if n else Zero(tangent_aval(a)) for n, a in zip(nonzero, avals)]
+            outs, dots = jvp_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), primals, tangents)
+            if instantiated is not None:
+                dots = [instantiate(t) if wanted else t for t, wanted in zip(dots, instantiated)]
+            found.extend(not isinstance(t, Zero) for t in dots)
+            return [*outs, *(t for t in dots if not isinstance(t, Zero))]
+
+        staged = stage(function, [*avals, *(tangent_aval(a) for n, a in zip(nonzero, avals) if n)],
+                       closed.jaxpr.debug)
+        known[key] = JvpProgram(staged.closed, tuple(found))
+    return known[key]
+
+
