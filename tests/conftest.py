@@ -5,6 +5,7 @@ No test reads or writes the user's cache of compiled programs, nor does any proc
 import gc
 import os
 import sys
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +14,8 @@ import ricalco
 from ricalco.jit import retraces, stale
 
 os.environ["RICALCO_CACHE_DIR"] = "off"  # read at the first compilation
+# Processes that tests start import the tree under test, not whatever is installed.
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
 
 
 @pytest.fixture(autouse=True, scope="module")

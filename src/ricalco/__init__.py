@@ -44,7 +44,7 @@ try:
     from ricalco.jit.driver import extensions as _extensions
     from ricalco.ops import operators as _operators  # noqa: F401 (fills the operators of arrays)
     from ricalco.ops.refs import Ref, freeze, new_ref
-    from ricalco.tracing.leaks import LeakedTracerWarning
+    from ricalco.tracing.recording.leaks import LeakedTracerWarning
     from ricalco.transforms import (
         grad,
         hessian,
@@ -86,8 +86,9 @@ _LATE = {
     "Account": "report", "LargeCaptureWarning": "report", "PurityReport": "purity", "assert_static": "purity",
     "check_pure": "purity", "checkpoint": "ad_checkpoint", "checkpoint_policies": "ad_checkpoint",
     "closure_convert": "custom_derivatives", "custom_gradient": "custom_derivatives",
-    "custom_jvp": "custom_derivatives", "custom_vjp": "custom_derivatives", "effects_barrier": "control.callbacks",
-    "explain": "report", "pure_callback": "control.callbacks", "remat": "ad_checkpoint", "show_traces": "report"}
+    "custom_jvp": "custom_derivatives", "custom_vjp": "custom_derivatives",
+    "effects_barrier": "control.callbacks.functions", "explain": "report",
+    "pure_callback": "control.callbacks.functions", "remat": "ad_checkpoint", "show_traces": "report"}
 
 
 def __getattr__(name: str):

@@ -6,9 +6,9 @@
 f32[] from the argument x
 f32[] from the argument y
 """
-from ricalco.control import checkpoint_policies
-from ricalco.control.remat import checkpoint, remat
-from ricalco.control.remat_residuals import Residual, checkpoint_name, print_saved_residuals, saved_residuals
+from ricalco.control.calls import policies as checkpoint_policies
+from ricalco.control.calls.remat import checkpoint, remat
+from ricalco.control.calls.residuals import Residual, checkpoint_name, print_saved_residuals, saved_residuals
 
 __all__ = ["Residual", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
            "saved_residuals"]

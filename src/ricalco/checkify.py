@@ -9,8 +9,8 @@
 >>> err.get().split(" (")[0]
 'all of x must be positive, the least is -2.0'
 """
-from ricalco.control.checkify import checkify
-from ricalco.control.checkify_errors import (
+from ricalco.control.checks.checkify import checkify
+from ricalco.control.checks.errors import (
     ErrorCategory,
     JaxRuntimeError,
     all_checks,
@@ -21,7 +21,7 @@ from ricalco.control.checkify_errors import (
     nan_checks,
     user_checks,
 )
-from ricalco.control.checkify_primitive import Error, check, check_error, check_p, debug_check, init_error
+from ricalco.control.checks.primitive import Error, check, check_error, check_p, debug_check, init_error
 
 __all__ = ["Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error",
            "check_p", "checkify", "debug_check", "div_checks", "float_checks", "index_checks", "init_error",

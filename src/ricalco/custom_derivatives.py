@@ -1,7 +1,7 @@
 """Functions with derivative rules of their own, under JAX's `jax.custom_derivatives` names."""
-from ricalco.control.closure_convert import closure_convert, custom_gradient, linear_call
-from ricalco.control.custom_jvp import SymbolicZero, custom_jvp, custom_jvp_call_p, zero_from_primal
-from ricalco.control.custom_vjp import (
+from ricalco.control.custom.closure_convert import closure_convert, custom_gradient, linear_call
+from ricalco.control.custom.jvp import SymbolicZero, custom_jvp, custom_jvp_call_p, zero_from_primal
+from ricalco.control.custom.vjp import (
     CustomVJPPrimal,
     custom_vjp,
     custom_vjp_call_p,

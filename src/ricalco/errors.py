@@ -1,5 +1,5 @@
 """The errors that ricalco raises, under JAX's `jax.errors` names. ``docs/errors.md`` explains each."""
-from ricalco.control.custom_calls import CapturedTracerError
+from ricalco.control.custom.calls import CapturedTracerError
 from ricalco.core.errors import (
     AmbiguousTruthError,
     BranchRecursionError,
@@ -18,7 +18,7 @@ from ricalco.engine import CompileError, XlaRuntimeError
 from ricalco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
 from ricalco.purity import ImpureFunctionError
 from ricalco.report import LargeCaptureWarning
-from ricalco.tracing.leaks import LeakedTracerError, LeakedTracerWarning
+from ricalco.tracing.recording.leaks import LeakedTracerError, LeakedTracerWarning
 
 JaxRuntimeError = XlaRuntimeError
 

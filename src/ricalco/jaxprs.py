@@ -5,17 +5,18 @@ import inspect
 from collections.abc import Sequence
 
 from ricalco import lax
-from ricalco.control import checkpoint_policies, solves
-from ricalco.control.call import jit_p
-from ricalco.control.callbacks import debug_callback_p, io_callback_p, pure_callback_p
-from ricalco.control.callbacks_print import debug_print_p
-from ricalco.control.closure_convert import linear_call_p
-from ricalco.control.cond import cond_p
-from ricalco.control.custom_batching import custom_vmap_call_p
-from ricalco.control.custom_jvp import custom_jvp_call_p
-from ricalco.control.custom_vjp import custom_lin_p, custom_vjp_call_p
-from ricalco.control.remat import remat_p
-from ricalco.control.select_branches import select_branches_p
+from ricalco.control.branches.cond import cond_p
+from ricalco.control.branches.select import select_branches_p
+from ricalco.control.callbacks.functions import debug_callback_p, io_callback_p, pure_callback_p
+from ricalco.control.callbacks.printing import debug_print_p
+from ricalco.control.calls import policies as checkpoint_policies
+from ricalco.control.calls.call import jit_p
+from ricalco.control.calls.remat import remat_p
+from ricalco.control.custom import solves
+from ricalco.control.custom.batching import custom_vmap_call_p
+from ricalco.control.custom.closure_convert import linear_call_p
+from ricalco.control.custom.jvp import custom_jvp_call_p
+from ricalco.control.custom.vjp import custom_lin_p, custom_vjp_call_p
 from ricalco.core import Primitive
 from ricalco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
 from ricalco.ir import evaluate as _evaluate

@@ -13,13 +13,13 @@ import numpy as np
 from ricalco.avals import options, trees
 from ricalco.core import Tracer
 from ricalco.core.errors import ConcretizationTypeError, RicalcoError
-from ricalco.core.sites import short_path
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.jit import jit
 from ricalco.jit.driver import Jit
+from ricalco.python.sites import short_path
 from ricalco.tracing import Place, place_of
-from ricalco.tracing.facts import Effect
-from ricalco.tracing.observe import Observer
+from ricalco.tracing.observation.facts import Effect
+from ricalco.tracing.observation.observer import Observer
 from ricalco.transforms.arguments import check_callable, function_name
 
 __all__ = ["Difference", "ImpureFunctionError", "PurityReport", "assert_static", "check_pure"]

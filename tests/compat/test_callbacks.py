@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ricalco
-import ricalco.control.callbacks
-import ricalco.control.callbacks_breakpoint
-import ricalco.control.callbacks_print
+import ricalco.control.callbacks.breakpoint
+import ricalco.control.callbacks.functions
+import ricalco.control.callbacks.printing
 import ricalco.numpy as jnp
 
 OURS = types.SimpleNamespace(
@@ -147,8 +147,8 @@ def test_nothing_runs_for_types_alone(capsys):
         assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("module", [ricalco.control.callbacks, ricalco.control.callbacks_print,
-                                    ricalco.control.callbacks_breakpoint])
+@pytest.mark.parametrize("module", [ricalco.control.callbacks.functions, ricalco.control.callbacks.printing,
+                                    ricalco.control.callbacks.breakpoint])
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(module)
     assert found.attempted and not found.failed

@@ -10,7 +10,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import debug, grad, jit, jvp, lax, vmap
-from ricalco.control import carries
+from ricalco.control.loops import carries
 
 
 def test_python_numbers_give_way_in_every_construct():

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from ricalco.avals import shaped
-from ricalco.core import Trace, Tracer, errors, sites
+from ricalco.core import Trace, Tracer, errors
+from ricalco.python import sites
 
 SCALAR = shaped((), np.dtype("float32"), True)  # a Python number
 

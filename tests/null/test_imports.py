@@ -58,12 +58,11 @@ def test_no_warning_on_import():
 
 
 # What a first call of a jitted function does not need. It is loaded when it is asked for.
-LATE = ["ricalco.ad_checkpoint", "ricalco.checkify", "ricalco.cli", "ricalco.control.callbacks_breakpoint",
-        "ricalco.control.checkify", "ricalco.control.cond", "ricalco.control.custom_calls", "ricalco.control.remat",
-        "ricalco.control.while_loop", "ricalco.debug", "ricalco.jaxprs", "ricalco.lax", "ricalco.numpy",
-        "ricalco.purity",
-        "ricalco.report", "ricalco.test_util", "ricalco.tracing.observe", "ricalco.tree_util", "html", "opt_einsum",
-        "sysconfig", "tempfile"]
+LATE = ["ricalco.ad_checkpoint", "ricalco.checkify", "ricalco.cli", "ricalco.control.branches.cond",
+        "ricalco.control.callbacks.breakpoint", "ricalco.control.calls.remat", "ricalco.control.checks",
+        "ricalco.control.custom", "ricalco.control.loops.while_loop", "ricalco.debug", "ricalco.jaxprs", "ricalco.lax",
+        "ricalco.numpy", "ricalco.purity", "ricalco.report", "ricalco.test_util", "ricalco.tracing.observation",
+        "ricalco.tree_util", "html", "opt_einsum", "sysconfig", "tempfile"]
 
 
 @pytest.mark.parametrize("then", ["", "ricalco.jit(lambda x, y: x * y + 1)(2.0, 3.0)", "dir(ricalco)"])

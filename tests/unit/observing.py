@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 
 import ricalco
-from ricalco.tracing.observe import Observer
+from ricalco.tracing.observation.observer import Observer
 
 MECHANISMS = ["sys.settrace"] + ["sys.monitoring"] * (sys.version_info >= (3, 12))
 

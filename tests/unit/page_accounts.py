@@ -12,7 +12,7 @@ from ricalco import lax
 from ricalco.jit.causes import Cause
 from ricalco.report.account import Account, account_of
 from ricalco.tracing import Place
-from ricalco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
+from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
 NASTY = '</script><script>alert("1")</script><!-- \u202e\x00\ud800 \u00e9\U0001f600 & \'q\''
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -9,7 +9,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import ShapeDtypeStruct, lax
-from ricalco.control.callbacks import METHODS, io_callback_p, pure_callback_p
+from ricalco.control.callbacks.functions import METHODS, io_callback_p, pure_callback_p
 from ricalco.experimental import io_callback
 from ricalco.ir.evaluate import evaluate_reference
 

@@ -12,7 +12,7 @@ from jax.experimental import checkify as jax_checkify
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import checkify, lax
-from ricalco.control.masking import masked_program
+from ricalco.control.branches.masking import masked_program
 from ricalco.ir.rewrite import dce
 
 JAX = (jax, jax.numpy, jax.lax, jax_checkify)

@@ -11,7 +11,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import grad, jit, lax, make_jaxpr, vmap
-from ricalco.control.masking import masked_program, needs_mask
+from ricalco.control.branches.masking import masked_program, needs_mask
 from ricalco.experimental import io_callback
 from ricalco.ir import check_jaxpr
 
@@ -23,7 +23,7 @@ ENDLESS = """
 import numpy as np
 import ricalco, ricalco.numpy as jnp
 from ricalco import grad, jit, jvp, lax, vmap
-from ricalco.control.custom_jvp import custom_jvp
+from ricalco.control.custom.jvp import custom_jvp
 
 XS = np.array([1.0, -1.0, 0.0, 3.0], np.float32)
 DOUBLED = [16, -1, 0, 12]

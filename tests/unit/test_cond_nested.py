@@ -8,8 +8,8 @@ import ricalco
 import ricalco.custom_batching
 import ricalco.numpy as jnp
 from ricalco import grad, hessian, jit, jvp, lax, make_jaxpr, value_and_grad, vmap
-from ricalco.control.custom_jvp import custom_jvp
-from ricalco.control.custom_vjp import custom_vjp
+from ricalco.control.custom.jvp import custom_jvp
+from ricalco.control.custom.vjp import custom_vjp
 
 XS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 W = np.float32(0.75)

@@ -8,7 +8,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import grad, hessian, jacfwd, jacrev, jaxprs, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
 from ricalco.avals import dtypes
-from ricalco.control.select_branches import select_branches_p
+from ricalco.control.branches.select import select_branches_p
 from ricalco.core import state
 from ricalco.ir import check_jaxpr, subjaxprs
 from ricalco.ir.evaluate import evaluate_reference

@@ -14,7 +14,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco.jit import checks
 from ricalco.jit.kinds import equal, equal_functions
-from ricalco.tracing.scan import scan
+from ricalco.python.scan import scan
 
 X = np.ones(3, np.float32)
 

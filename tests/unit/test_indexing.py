@@ -71,7 +71,7 @@ def test_places_are_data_in_eager_reads():
 
 
 def _programs() -> int:
-    return sum(len(plans) for plans in sys.modules["ricalco.tracing.composite"]._all_plans)
+    return sum(len(plans) for plans in sys.modules["ricalco.tracing.recording.composite"]._all_plans)
 
 
 def test_far_integers_beyond_32_bits_do_not_wrap():

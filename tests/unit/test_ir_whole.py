@@ -2,8 +2,8 @@
 import numpy as np
 
 import ricalco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
-from ricalco.control.call import jit_p
-from ricalco.control.cond import cond_p
+from ricalco.control.branches.cond import cond_p
+from ricalco.control.calls.call import jit_p
 from ricalco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
 from tests.null.ir_samples import counts
 from tests.unit.test_ir_cases import NAMES, PRIMITIVES

@@ -15,7 +15,7 @@ import ricalco.numpy as jnp
 from ricalco import lax, make_jaxpr
 from ricalco.core import Tracer
 from ricalco.errors import LeakedTracerError, LeakedTracerWarning
-from ricalco.tracing import leaks
+from ricalco.tracing.recording import leaks
 
 X = np.ones(3, np.float32)
 STORE: dict = {"log": []}

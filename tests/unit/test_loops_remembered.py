@@ -10,7 +10,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import lax
-from ricalco.control import carries
+from ricalco.control.loops import carries
 
 X = jnp.arange(4.0)
 ZERO = jnp.float32(0)  # a Python number would be weak, and the body traced again for the type it settles on

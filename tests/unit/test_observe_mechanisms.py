@@ -13,8 +13,8 @@ import pytest
 import ricalco.numpy as jnp
 from ricalco.avals import shaped
 from ricalco.tracing import stage
-from ricalco.tracing.facts import Observation
-from ricalco.tracing.observe import Observer, observe
+from ricalco.tracing.observation.facts import Observation
+from ricalco.tracing.observation.observer import Observer, observe
 from tests.unit.observing import MECHANISMS, Seen
 
 mechanisms = pytest.mark.parametrize("how", MECHANISMS)

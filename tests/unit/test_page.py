@@ -21,7 +21,7 @@ from ricalco.report.page_places import Places
 from ricalco.report.page_rows import Loop, Repeat, Row, RowPage, folds
 from ricalco.report.page_source import called, marked, segments
 from ricalco.tracing import Place
-from ricalco.tracing.facts import Listing, SourceLine
+from ricalco.tracing.observation.facts import Listing, SourceLine
 from tests.unit.page_accounts import ITERATIONS, NASTY, large, layer, model, place, small
 
 VOID = {"meta", "input", "br"}

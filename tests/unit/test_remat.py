@@ -26,7 +26,7 @@ from ricalco import (
 )
 from ricalco.ad_checkpoint import checkpoint_name, saved_residuals
 from ricalco.avals import dtypes
-from ricalco.control.remat import remat_p
+from ricalco.control.calls.remat import remat_p
 from ricalco.ir import check_jaxpr, dce, subjaxprs
 from ricalco.ir.evaluate import evaluate_reference
 

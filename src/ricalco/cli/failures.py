@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 import traceback
 
-from ricalco.tracing.source import is_library_file
+from ricalco.python.source import is_library_file
 
 
 def show_error(error: BaseException) -> None:

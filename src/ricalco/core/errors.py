@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ricalco.core import constructs
 from ricalco.core.constructs import Use
 from ricalco.core.remedies import remedies
-from ricalco.core.sites import Place, Site, holder_of, short_path
+from ricalco.python.sites import Place, Site, holder_of, short_path
 
 _PHRASES = {"conditional expression", "comprehension condition", "chained comparison", "match guard",
             "match pattern", "comparison of containers", "condition", "function call", "iteration", "index",

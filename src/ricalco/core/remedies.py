@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from ricalco.core.constructs import Use, comparison_text, numpy_name, outer_test
-from ricalco.core.sites import Site
+from ricalco.python.sites import Site
 
 _SIZES = ("zeros", "ones", "full", "empty", "arange", "linspace", "eye", "reshape", "broadcast_to", "tile",
           "repeat", "iota", "ShapeDtypeStruct")

@@ -1,5 +1,5 @@
 """Names that JAX keeps under `jax.experimental`."""
 from ricalco import checkify
-from ricalco.control.callbacks import io_callback
+from ricalco.control.callbacks.functions import io_callback
 
 __all__ = ["checkify", "io_callback"]

@@ -19,11 +19,12 @@ import numpy as np
 
 from ricalco.avals import ShapedArray
 from ricalco.avals.references import RefAval
-from ricalco.core import Primitive, sites
+from ricalco.core import Primitive
 from ricalco.ir import forms
 from ricalco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
 from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
 from ricalco.ir.reference_forms import ARROWS, index_text
+from ricalco.python import sites
 
 _BARE_NAME = r"[A-Za-z_<][\w.<>:/-]*"
 _ARGUMENT = r"[A-Za-z_]\w*(\.\w+)*"

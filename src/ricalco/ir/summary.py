@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ricalco.core import sites
 from ricalco.ir import forms
 from ricalco.ir.printer import opened, programs_in
 from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr
+from ricalco.python import sites
 
 _ROWS = 20
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from ricalco.avals import ShapedArray, options, trees
-from ricalco.control.remembered import clear_remembered
+from ricalco.control.calls.remembered import clear_remembered
 from ricalco.engine import clear_scalars, disk_cache
 from ricalco.engine.client import let_go
 from ricalco.ir import ClosedJaxpr, DebugInfo
@@ -17,7 +17,7 @@ from ricalco.ops.references import clear_reference_programs
 from ricalco.ops.refs import as_references
 from ricalco.ops.syntax import clear_ready
 from ricalco.tracing import clear_plans, stage
-from ricalco.tracing.leaks import check_staged
+from ricalco.tracing.recording.leaks import check_staged
 from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
 from ricalco.transforms.rules import clear_rules
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from numpy import ndarray
 
 from ricalco.avals import options, trees
-from ricalco.control.call import call as nested_call
+from ricalco.control.calls.call import call as nested_call
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
 from ricalco.engine.trees import quick_flatten
@@ -38,8 +38,8 @@ from ricalco.ops.refs import as_references, raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.reroll import MODES
 from ricalco.tracing import enclosing, recorder, replay, so_far, stage
-from ricalco.tracing.leaks import check_staged
-from ricalco.tracing.replay import keep_selected
+from ricalco.tracing.recording.leaks import check_staged
+from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.arguments import check_arrays, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()

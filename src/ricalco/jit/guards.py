@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from ricalco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, is_library_type, kind_of
-from ricalco.tracing.scan import CodeFacts, is_user_code, scan
-from ricalco.tracing.source import is_library_file
+from ricalco.python.scan import CodeFacts, is_user_code, scan
+from ricalco.python.source import is_library_file
 
 MISSING = object()
 _LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 20_000, 32, 256

@@ -15,8 +15,8 @@ import numpy as np
 
 from ricalco.core import Array, Tracer
 from ricalco.core.references import Reference
-from ricalco.tracing.scan import is_user_code
-from ricalco.tracing.source import is_library_file
+from ricalco.python.scan import is_user_code
+from ricalco.python.source import is_library_file
 
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), range, slice)
 _BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"),

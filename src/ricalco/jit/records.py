@@ -11,15 +11,15 @@ import numpy as np
 
 from ricalco.avals import ShapedArray
 from ricalco.avals.references import RefAval
-from ricalco.control.callbacks_host import CalledBack, called_back
+from ricalco.control.callbacks.host import CalledBack, called_back
 from ricalco.core import Tracer
 from ricalco.core.references import Cell
-from ricalco.core.sites import BACKWARD
 from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
+from ricalco.python.sites import BACKWARD
 from ricalco.reroll import NearMiss, Rerolled
 from ricalco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
-from ricalco.tracing.branching import branch_words
-from ricalco.tracing.names import expression_at, find_name
+from ricalco.tracing.recording.branching import branch_words
+from ricalco.tracing.recording.names import expression_at, find_name
 
 
 class CapturedArray:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.avals.references import RefAval
-from ricalco.control.call import jit_p
+from ricalco.control.calls.call import jit_p
 from ricalco.core import effects
-from ricalco.core.sites import BACKWARD, short_path
 from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, subjaxprs
 from ricalco.ir.rewrite import has_effects, map_subjaxprs
 from ricalco.ops.structure import aval_of
+from ricalco.python.sites import BACKWARD, short_path
 from ricalco.tracing import place_of
 
 _DROPPED = {effects.DEBUG, effects.ORDERED_DEBUG}  # callbacks for the reader are not called again

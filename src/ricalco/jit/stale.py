@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.control.callbacks_host import HostCall, host_calls
+from ricalco.control.callbacks.host import HostCall, host_calls
 from ricalco.core import Array, Tracer
 from ricalco.core.errors import RicalcoError
 from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from ricalco.jit.guards import Walk, live_parts
 from ricalco.jit.records import StaleCapture, TraceRecord
-from ricalco.tracing.source import user_frame, warn_at_user_line
+from ricalco.python.source import user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 

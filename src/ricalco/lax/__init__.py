@@ -1,11 +1,11 @@
 """The primitives as functions, under JAX's `jax.lax` names: strict about dtypes and shapes."""
-from ricalco.control.cond import cond, cond_p, switch
-from ricalco.control.loops import fori_loop, scan, while_loop
-from ricalco.control.mapping import map
-from ricalco.control.platform import platform_dependent, platform_index_p
-from ricalco.control.scan import scan_p
-from ricalco.control.solves import custom_linear_solve, custom_linear_solve_p, custom_root
-from ricalco.control.while_loop import while_p
+from ricalco.control.branches.cond import cond, cond_p, switch
+from ricalco.control.branches.platform import platform_dependent, platform_index_p
+from ricalco.control.custom.solves import custom_linear_solve, custom_linear_solve_p, custom_root
+from ricalco.control.loops.functions import fori_loop, scan, while_loop
+from ricalco.control.loops.mapping import map
+from ricalco.control.loops.scan import scan_p
+from ricalco.control.loops.while_loop import while_p
 from ricalco.ops.arithmetic import *  # noqa: F403
 from ricalco.ops.bitwise import *  # noqa: F403
 from ricalco.ops.comparison import *  # noqa: F403

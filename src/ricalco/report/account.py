@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray
-from ricalco.control.callbacks_host import CalledBack
+from ricalco.control.callbacks.host import CalledBack
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.rewrite import dce
 from ricalco.jit import CapturedArray, Printed, Traced, TraceRecord
@@ -27,7 +27,7 @@ from ricalco.report.account_text import account_text, value_text
 from ricalco.report.page import fragment, page
 from ricalco.reroll import Outcome, reroll
 from ricalco.tracing import Place, SelectedBranch
-from ricalco.tracing.facts import Decision, Effect, Listing, Observation, Read, SourceLine
+from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
 WARN_BYTES = 10**6
 

@@ -6,7 +6,7 @@ from ricalco.jit.causes import Cause
 from ricalco.jit.records import StaleCapture
 from ricalco.report.account_text import value_text
 from ricalco.tracing import Place
-from ricalco.tracing.facts import Decision, Effect, Listing, Read
+from ricalco.tracing.observation.facts import Decision, Effect, Listing, Read
 
 FORMAT = 1
 

@@ -13,7 +13,7 @@ from ricalco.report.tables import count_text, folded, size_text, time_text
 from ricalco.report.traces import callback_words, stages, type_text
 from ricalco.reroll import Rerolled
 from ricalco.tracing import Place
-from ricalco.tracing.facts import Decision, Listing, Read
+from ricalco.tracing.observation.facts import Decision, Listing, Read
 
 _ROWS = 24
 

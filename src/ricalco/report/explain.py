@@ -12,12 +12,12 @@ from ricalco.jit import TraceRecord
 from ricalco.jit.driver import Jit, extensions, jit
 from ricalco.jit.retraces import retraces
 from ricalco.jit.signature import flatten_arguments
+from ricalco.python.source import is_library_file, warn_at_user_line
 from ricalco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, accounts_of, stale_of
 from ricalco.report.tables import size_text
 from ricalco.tracing import Place, place_of
-from ricalco.tracing.facts import Observation
-from ricalco.tracing.observe import Observer
-from ricalco.tracing.source import is_library_file, warn_at_user_line
+from ricalco.tracing.observation.facts import Observation
+from ricalco.tracing.observation.observer import Observer
 from ricalco.transforms.arguments import check_callable, function_name
 
 

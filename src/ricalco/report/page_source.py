@@ -17,7 +17,7 @@ from ricalco.report.page_html import escape, ranges
 from ricalco.report.page_places import Places, short_file
 from ricalco.report.tables import count_text, size_text
 from ricalco.tracing import Place
-from ricalco.tracing.facts import Listing, SourceLine
+from ricalco.tracing.observation.facts import Listing, SourceLine
 
 _MAX_NOTES = 4
 _CALL = re.compile(r"\b(\w+)\(")

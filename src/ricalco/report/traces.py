@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ricalco.avals import ShapedArray
-from ricalco.control.callbacks_host import CalledBack
+from ricalco.control.callbacks.host import CalledBack
 from ricalco.jit import TraceRecord, last_traces
 from ricalco.report.tables import aligned, count_text, folded, size_text, time_text
 from ricalco.tracing import Place

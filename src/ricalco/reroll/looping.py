@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ricalco.control.scan import scan_p
+from ricalco.control.loops.scan import scan_p
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
 from ricalco.ir.rewrite import dce
 from ricalco.ops.shapes import concatenate_p, squeeze_p

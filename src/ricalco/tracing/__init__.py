@@ -1,8 +1,8 @@
 """Python to jaxpr: staging, source lines, captures."""
-from ricalco.tracing.composite import Program, clear_plans, composite, record_program
-from ricalco.tracing.replay import enclosing, interpret, places, recorder, replay
-from ricalco.tracing.source import Place, is_internal, place_of, user_frame
-from ricalco.tracing.staging import (
+from ricalco.python.source import Place, is_internal, place_of, user_frame
+from ricalco.tracing.recording.composite import Program, clear_plans, composite, record_program
+from ricalco.tracing.recording.replay import enclosing, interpret, places, recorder, replay
+from ricalco.tracing.recording.staging import (
     Capture,
     SelectedBranch,
     Staged,

@@ -12,8 +12,8 @@ from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ops.references import new_ref_p
 from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import replay, stage
-from ricalco.tracing.leaks import check_ended
-from ricalco.tracing.replay import keep_selected
+from ricalco.tracing.recording.leaks import check_ended
+from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.discharge import stateful_in_parts
 from ricalco.transforms.rules import batch_rule, unit
 

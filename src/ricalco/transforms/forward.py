@@ -13,7 +13,7 @@ from ricalco.ir import ClosedJaxpr
 from ricalco.ops.references import new_ref_p
 from ricalco.ops.structure import aval_of, instantiate
 from ricalco.tracing import StagingTrace, replay, stage, user_frame
-from ricalco.tracing.leaks import check_ended
+from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import stateful
 from ricalco.transforms.rules import tangent_rule, unit
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, dtypes, tangent_aval
 from ricalco.core import Tracer, Zero, errors, state
-from ricalco.core.sites import BACKWARD
 from ricalco.engine import DeviceArray
 from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
 from ricalco.ir.rewrite import reduced, silenced
 from ricalco.ops.references import addupdate_p, here, swap_p
 from ricalco.ops.structure import aval_of, instantiate
+from ricalco.python.sites import BACKWARD
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
-from ricalco.tracing.leaks import check_ended
+from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import discharge
 from ricalco.transforms.forward import JVPTrace, JVPTracer
 from ricalco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation, transpose_recorded

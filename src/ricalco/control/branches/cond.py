@@ -1,0 +1,326 @@
+"""`cond` and `switch`: a conditional that the compiled program decides on each call."""
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+from ricalco.avals import dtypes, tangent_aval, trees
+from ricalco.control.branches.programs import (
+    any_of,
+    known_branch,
+    linear_branch,
+    reduced_branches,
+    residual_slots,
+    with_common_operands,
+)
+from ricalco.control.branches.select import check_effects, select_branches_p
+from ricalco.control.branches.tracing import close_branches, joined_types, trace_branches
+from ricalco.control.calls.programs import passed_on, take, without_compiling
+from ricalco.control.calls.references import pure_branches, spread
+from ricalco.control.calls.remembered import remembered
+from ricalco.core import Array, Linear, Primitive, Zero
+from ricalco.core.effects import needs_token
+from ricalco.hlo import TOKEN, Value
+from ricalco.ir import ClosedJaxpr, Literal
+from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ops.comparison import ne
+from ricalco.ops.selection import clamp
+from ricalco.ops.structure import as_atom, convert_element_type, literal_like, move_dim
+from ricalco.python.sites import BACKWARD
+from ricalco.python.source import warn_at_user_line
+from ricalco.tracing import SelectedBranch, enclosing
+from ricalco.tracing.recording.replay import keep_selected
+from ricalco.transforms.arguments import check_array
+from ricalco.transforms.batching import batched_program
+from ricalco.transforms.forward import jvp_program
+from ricalco.transforms.reverse import linearized_program, transposed_program
+
+# --- the rules --------------------------------------------------------------------------------
+
+def bind_cond(index, branches: Sequence[ClosedJaxpr], operands) -> list:
+    """Bind a conditional; constants of the branches become operands of all of them."""
+    branches, extra = with_common_operands(branches)
+    return cond_p.bind(index, *extra, *operands, branches=branches)
+
+
+def _infer(index, *avals, branches):
+    if index.shape or index.dtype != dtypes.int32:
+        raise TypeError(f"cond: the index must be int32[], got {index.short}")
+    outs = branches[0].out_avals
+    for i, branch in enumerate(branches):
+        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, branch.in_avals, strict=True)):
+            raise TypeError(f"cond: operands ({', '.join(a.short for a in avals)}) do not match the inputs of branch "
+                            f"{i} ({', '.join(a.short for a in branch.in_avals)})")
+        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(outs, branch.out_avals, strict=True)):
+            raise TypeError(f"cond: the outputs of branch {i} ({', '.join(a.short for a in branch.out_avals)}) are not "
+                            f"those of branch 0 ({', '.join(a.short for a in outs)})")
+    return list(outs)
+
+
+def settle(block, index, number: int):
+    """The index with the note that it is this number, so that conditionals on it are lowered as that branch alone."""
+    index = Value(index.name, index.aval)
+    block.module.cache["settled", id(index)] = index, number  # kept, so that its id stays its own
+    return index
+
+
+def _lower(block, outs, index, *operands, branches):
+    known = block.module.cache.get(("settled", id(index)))
+    if known is not None:
+        return block.module.inline(block, branches[known[1]], list(operands))
+    ordered = needs_token(_effects(branches=branches))
+    if ordered:
+        block.start_token()
+    regions = []
+    for branch in branches:
+        region = block.region()
+        values = block.module.inline(region, branch, list(operands))
+        region.returns([*values, region.token] if ordered else values)
+        regions.append(region)
+    results = block.ops("stablehlo.case", [index], [*outs, TOKEN] if ordered else outs, regions=tuple(regions))
+    if ordered:
+        block.token = results.pop()
+    return results
+
+
+def _jvp(primals, tangents, *, branches):
+    index, *operands = primals
+    nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
+    wanted = any_of([jvp_program(b, nonzero).nonzero_out for b in branches])
+    programs = [jvp_program(b, nonzero, wanted).closed for b in branches]
+    outs = bind_cond(index, programs, [*operands, *take(tangents[1:], nonzero)])
+    avals = branches[0].out_avals
+    dots = iter(outs[len(avals):])
+    return outs[:len(avals)], [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, avals)]
+
+
+def _linearize(trace, primals, tangents, params):
+    index, *operands = primals
+    branches = params["branches"]
+    nonzero = [not isinstance(t, Zero) for t in tangents[1:]]
+    wanted = any_of([linearized_program(b, nonzero).nonzero_out for b in branches])
+    programs = [linearized_program(b, nonzero, wanted) for b in branches]
+    n = len(branches[0].out_avals)
+    # Residuals that are operands are handed over as they are; the others share slots.
+    sources = [passed_on(p.known, n) for p in programs]
+    shared = {source: i for i, source in enumerate(sorted({s for found in sources for s in found if s is not None}))}
+    own = [[v.aval for v, source in zip(p.linear.jaxpr.invars, found) if source is None]
+           for p, found in zip(programs, sources)]
+    slots, places = residual_slots(own)
+    known = [known_branch(p.known, n, [v for v, source in zip(p.known.jaxpr.outvars[n:], found) if source is None],
+                          slots, place) for p, found, place in zip(programs, sources, places)]
+    outs = bind_cond(index, known, operands)
+    outs, residuals = outs[:n], outs[n:]
+    dots = iter(())
+    if any(wanted):
+        leading = [*[branches[0].in_avals[source] for source in shared], *slots]
+        linear = []
+        for p, found, place in zip(programs, sources, places):
+            slot = iter(place)
+            at = [len(shared) + next(slot) if source is None else shared[source] for source in found]
+            linear.append(linear_branch(p.linear, p.residuals, leading, at))
+        dots = iter(bind_cond(index, linear, [*[operands[source] for source in shared], *residuals,
+                                              *take(tangents[1:], nonzero)]))
+    return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, branches[0].out_avals)]
+
+
+def _transpose(cotangents, index, *args, branches):
+    linear = [isinstance(x, Linear) for x in args]
+    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
+    programs = [transposed_program(b, linear, nonzero, True).closed for b in branches]
+    known = [x for x, is_linear in zip(args, linear) if not is_linear]
+    outs = iter(bind_cond(index, programs, [*known, *take(cotangents, nonzero)]))
+    return [None, *[next(outs) if is_linear else None for is_linear in linear]]
+
+
+def _batch(size, args, dims, *, branches):
+    (index, *operands), (index_dim, *operand_dims) = args, dims
+    if index_dim is None:
+        mapped = any_of([[d is not None for d in batched_program(b, size, operand_dims).out_dims] for b in branches])
+        programs = [batched_program(b, size, operand_dims, mapped).closed for b in branches]
+        return bind_cond(index, programs, operands), [0 if m else None for m in mapped]
+    note_selected("cond", len(branches), size)
+    check_effects(branches, size, operand_dims)
+    outs = select_branches_p.bind(move_dim(index, index_dim, 0), *operands, branches=branches, dims=tuple(operand_dims),
+                                  size=size)
+    return outs, [0] * len(outs)
+
+
+def note_selected(primitive: str, branches: int, size: int) -> None:
+    """Keep on the trace's record that a conditional became a select, and where."""
+    trace = enclosing()
+    if trace is not None:
+        code, lasti = trace.here()
+        keep_selected([SelectedBranch(primitive, branches, size, code, lasti & ~BACKWARD)])  # of both passes, one
+
+
+def _oracle(index, *args, branches):
+    chosen = branches[min(max(int(index), 0), len(branches) - 1)]
+    return evaluate_reference(chosen.jaxpr, chosen.consts, *args)
+
+
+def _effects(*, branches):
+    return frozenset().union(*[b.effects for b in branches])
+
+
+def _dce(used, *, branches):
+    branches, needed = reduced_branches(branches, used)
+    return [True, *needed], {"branches": branches}
+
+
+def _discharge(values, refs, *, branches):
+    programs, written = pure_branches(branches, refs[1:])
+    return spread(bind_cond(values[0], programs, values[1:]), written)
+
+
+cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
+                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce,
+                   discharge=_discharge)
+
+
+# --- the functions ------------------------------------------------------------------------------
+
+def _scalar_type(construct: str, name: str, x):
+    try:
+        aval = check_array(construct, name, x)
+    except TypeError:
+        raise TypeError(f"{construct}: {name} must be a scalar bool or number, got {x!r} of type "
+                        f"{type(x).__name__}") from None
+    if aval.shape:
+        raise TypeError(f"{construct}: {name} must be a scalar, got {x} of shape {aval.shape}; reduce it with "
+                        ".any() or .all(), or use jnp.where to choose element by element")
+    return aval
+
+
+def run_branches(construct: str, index, functions: dict[str, Callable], operands):
+    """Bind a conditional of `functions`, by their parameters' names in the order of their numbers."""
+    leaves, in_tree = trees.flatten(operands)
+    avals = [x.aval if isinstance(x, Array) else check_array(construct, f"operand {trees.path_strings(in_tree)[i]}", x)
+             for i, x in enumerate(leaves)]
+
+    def make():
+        taken = int(index.val) if index.__class__ is Literal else None
+        branches = trace_branches(construct, functions, in_tree, avals, taken)
+        return *close_branches(branches, joined_types(construct, branches)), branches[0].out_tree
+
+    programs, captured, out_tree = remembered(list(functions.values()), (construct, *functions, in_tree, *avals), make)
+    outs = bind_cond(index, programs, [*captured, *map(as_atom, leaves)])
+    return trees.unflatten(out_tree, outs)
+
+
+def _operands(construct: str, operands: tuple, operand) -> tuple:
+    """The operands, given one by one or, in the old way, one by its name."""
+    if operand is _NOT_GIVEN:
+        return operands
+    if operands:
+        raise TypeError(f"{construct}: if the 'operand' keyword is passed then no positional operands can be passed, "
+                        f"got operand={operand!r} and positional operands {operands!r}")
+    return (operand,)
+
+
+_NOT_GIVEN = object()
+_OLD_FORM = (". The form with an operand for each branch, cond(pred, true_operand, true_fun, false_operand, "
+             "false_fun), is gone: pass all operands to both functions, cond(pred, true_fun, false_fun, *operands)")
+
+
+def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_GIVEN):
+    """Run `true_fun` or `false_fun` on the operands, as `pred` says when the program runs.
+
+    Both functions are traced. The compiled program evaluates `pred` on every call and runs one of them.
+
+    Parameters
+    ----------
+    pred : scalar
+        A bool, or a number (true if it is not zero); shape ().
+    true_fun, false_fun : callable
+        Of the operands; their results have one tree structure and equal shapes and dtypes. Python numbers
+        in the results give way to the dtype of the other branch.
+    *operands : pytrees of arrays
+    operand : pytree of arrays, optional
+        The only operand, by name: an older form.
+
+    Raises
+    ------
+    TypeError
+        If `pred` is not a scalar, or the branches return different types: the message names the output,
+        both types and both functions.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> from ricalco import lax
+    >>> ricalco.jit(lambda x: lax.cond(x > 0, lambda v: v * 2, lambda v: -v, x))(-3.0).item()
+    3.0
+    """
+    operands = _operands("lax.cond", operands, operand)
+    for name, function in (("true_fun", true_fun), ("false_fun", false_fun)):
+        if not callable(function):
+            old = callable(false_fun) and len(operands) == 2 and callable(operands[1])
+            raise TypeError(f"lax.cond: true_fun and false_fun must be callable, got {name}={function!r} of type "
+                            f"{type(function).__name__}" + _OLD_FORM * old)
+    aval = _scalar_type("lax.cond", "pred", pred)
+    if dtypes.kind(aval.dtype) in "cV":
+        raise TypeError("lax.cond: pred must be a bool or a real number, got "
+                        f"{'float0' if aval.dtype == dtypes.float0 else aval.dtype.name}")
+    if without_compiling():
+        return (true_fun if pred else false_fun)(*operands)
+    if not isinstance(pred, Array):
+        pred = bool(pred)
+        index = literal_like(int(pred), dtypes.int32)
+    else:
+        if aval.dtype != dtypes.bool_:
+            pred = ne(pred, literal_like(0, aval.dtype))
+        index = convert_element_type(pred, dtypes.int32)
+    return run_branches("lax.cond", index, {"false_fun": false_fun, "true_fun": true_fun}, operands)
+
+
+_WIDE = (dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+
+def switch(index, branches: Sequence[Callable], *operands, operand=_NOT_GIVEN):
+    """Run one of `branches` on the operands, the one with number `index` when the program runs.
+
+    Parameters
+    ----------
+    index : scalar
+        Integer. Clamped to ``[0, len(branches) - 1]``.
+    branches : sequence of callable
+        Their results have one tree structure and equal shapes and dtypes.
+    *operands : pytrees of arrays
+
+    Examples
+    --------
+    >>> from ricalco import lax
+    >>> lax.switch(1, [lambda x: x, lambda x: x * 10], 2.0).item()
+    20.0
+    """
+    operands = _operands("lax.switch", operands, operand)
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError("Empty branch sequence: lax.switch needs at least one branch")
+    for i, function in enumerate(branches):
+        if not callable(function):
+            raise TypeError(f"lax.switch: branches argument should be a sequence of callables, got "
+                            f"branches[{i}]={function!r} of type {type(function).__name__}")
+    aval = _scalar_type("lax.switch", "index", index)
+    if dtypes.kind(aval.dtype) not in "iu":
+        raise TypeError(f"lax.switch: Index type must be an integer, got {aval.dtype.name}")
+    if not isinstance(index, Array):
+        number = operator.index(index)
+        if not 0 <= number < len(branches):
+            warn_at_user_line(UserWarning(f"lax.switch: index {number} is out of range for {len(branches)} branches "
+                                          "and is clamped"))
+        index = min(max(number, 0), len(branches) - 1)
+    if len(branches) == 1:
+        return branches[0](*operands)
+    if without_compiling():
+        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
+    if not isinstance(index, Array):
+        index = literal_like(index, dtypes.int32)
+    else:
+        last = len(branches) - 1
+        if aval.dtype in _WIDE:  # the conversion would wrap
+            index = clamp(literal_like(0, aval.dtype), index, literal_like(last, aval.dtype))
+        index = clamp(literal_like(0, dtypes.int32), convert_element_type(index, dtypes.int32),
+                      literal_like(last, dtypes.int32))
+    return run_branches("lax.switch", index, {f"branches[{i}]": f for i, f in enumerate(branches)}, operands)

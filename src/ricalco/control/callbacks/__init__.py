@@ -1,0 +1,1 @@
+"""Python functions that compiled programs call."""

@@ -1,0 +1,1 @@
+"""`checkify`: checks as values."""

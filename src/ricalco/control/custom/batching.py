@@ -1,0 +1,373 @@
+"""`custom_vmap`: a function whose batched form is given."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from ricalco.avals import tangent_aval, trees
+from ricalco.control.calls.programs import take
+from ricalco.control.custom.calls import (
+    Arguments,
+    CustomCall,
+    Flat,
+    StagedFunction,
+    as_array,
+    check_operands,
+    joined,
+    lower_call,
+    named,
+    perform,
+    run_lifted,
+    run_reference,
+    transpose_call,
+    with_more_inputs,
+)
+from ricalco.control.custom.jvp import described, inexact
+from ricalco.control.loops.mapping import map as map_rows
+from ricalco.core import Primitive, Zero, interpreting
+from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
+from ricalco.tracing import replay
+from ricalco.transforms.arguments import check_array, check_callable, function_name, label_of
+from ricalco.transforms.batching import batched_program, without_dim
+from ricalco.transforms.forward import jvp_flat, jvp_program
+
+
+class VmapRule:
+    """A user's rule on lists; prints as the user's function.
+
+    Called with the size of the batch, for each operand whether it is mapped (along axis 0), and the operands; gives
+    results and for each whether it is.
+    """
+    __slots__ = ("function", "in_tree", "label", "out_tree", "out_avals", "__name__")
+
+    def __init__(self, function: Callable, in_tree, label: str):
+        self.function, self.in_tree, self.label = function, in_tree, label
+        self.out_tree = self.out_avals = None
+        self.__name__ = function_name(function)
+
+    def __call__(self, consts, size: int, mapped: Sequence[bool], values: Sequence) -> tuple[list, list[bool]]:
+        pair = self.function(size, list(trees.unflatten(self.in_tree, mapped)),
+                             *trees.unflatten(self.in_tree, map(as_array, values)))
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"{self._who} must return a pair (out, out_batched), got {pair!r}. out_batched has the "
+                            "structure of out and says of each array whether axis 0 of it is mapped.")
+        outs, out_tree = trees.flatten(pair[0])
+        for path, x in zip(trees.path_strings(out_tree), outs):
+            check_array("custom_vmap", f"the output{path} of the rule {label_of(self.function)}", x)
+        try:
+            flags = [bool(b) for b in trees.prefix_leaves(pair[1], out_tree, "out_batched")]
+        except ValueError as error:
+            raise ValueError(f"{self._who}: out_batched must have the structure of out: {error}") from None
+        for path, x, batched in zip(trees.path_strings(out_tree), outs, flags):
+            shape = aval_of(x).shape
+            if batched and (not shape or shape[0] != size):
+                raise ValueError(f"{self._who}: output{path} is said to be batched, so that its axis 0 has the size of "
+                                 f"the batch, {size}, but its shape is {shape}")
+        self._check(out_tree, [without_dim(aval_of(x), 0 if b else None) for x, b in zip(outs, flags)])
+        self.out_tree = out_tree
+        return outs, flags
+
+    @property
+    def _who(self) -> str:
+        return f"the vmap rule {label_of(self.function)} of custom_vmap {self.label}"
+
+    def _check(self, out_tree, avals) -> None:
+        want = self.out_avals
+        if want is not None and (out_tree != self.out_tree or any(a.shape != b.shape or a.dtype != b.dtype
+                                                                  for a, b in zip(avals, want))):
+            raise TypeError(f"{self._who} must return for each example what the function returns, but the function "
+                            f"returned\n  {described(self.out_tree, want)}\nand the rule, for one example,\n"
+                            f"  {described(out_tree, avals)}")
+
+
+class TangentRule:
+    """The jvp of a vmap rule, for the jvp of its function: operands are followed by the tangents that are not zero."""
+    __slots__ = ("rule", "active", "outputs", "__name__")
+
+    def __init__(self, rule, active: Sequence[bool]):
+        self.rule, self.active, self.__name__ = rule, tuple(active), rule.__name__
+        self.outputs = 0  # how many results are not tangents, once it has run
+
+    label = property(lambda self: self.rule.label)
+    out_tree = property(lambda self: self.rule.out_tree)
+
+    def __call__(self, consts, size, mapped, values):
+        n, found = len(self.active), []
+        feed = iter(range(n, len(values)))
+        both, tangents, flags = list(values[:n]), [], list(mapped[:n])
+        for i, on in enumerate(self.active):
+            if not on:
+                tangents.append(Zero(tangent_aval(aval_of(both[i]))))
+                continue
+            j = next(feed)
+            t = values[j]
+            if mapped[i] != mapped[j]:
+                both[i] = with_batch_dim(both[i], 0 if mapped[i] else None, size)
+                t = with_batch_dim(t, 0 if mapped[j] else None, size)
+                flags[i] = True
+            tangents.append(t)
+
+        def run(*xs):
+            outs, out_flags = self.rule(consts, size, flags, xs)
+            found.extend(out_flags)
+            return outs
+
+        outs, dots = jvp_flat(named(run, self), both, tangents)
+        wanted = [inexact(aval_of(x)) for x in outs]
+        self.outputs = len(outs)
+        return [*outs, *[instantiate(t) for t in take(dots, wanted)]], [*found, *take(found, wanted)]
+
+
+class LiftedRule:
+    """A vmap rule that holds `tracers`; their values are among the constants, after the first `skip`."""
+    __slots__ = ("rule", "tracers", "skip", "__name__")
+
+    def __init__(self, rule, tracers: Sequence, skip: int):
+        self.rule, self.tracers, self.skip, self.__name__ = rule, list(tracers), skip, rule.__name__
+
+    label = property(lambda self: self.rule.label)
+    out_tree = property(lambda self: self.rule.out_tree)
+
+    def __call__(self, consts, size, mapped, values):
+        found: list[bool] = []
+
+        def run(*xs):
+            outs, flags = self.rule((), size, mapped, xs)
+            found.extend(flags)
+            return outs
+
+        return run_lifted(self.tracers, consts[self.skip:], named(run, self), values), found
+
+
+class VmapCall(CustomCall):
+    """A call of a `custom_vmap` function. It is differentiated as the function that it wraps."""
+    __slots__ = ("rule", "in_tree")
+
+    def __init__(self, call: tuple, rule, in_tree):
+        super().__init__("custom_vmap", *call)
+        self.rule, self.in_tree = rule, in_tree
+
+    def enter_jvp(self, trace, args):
+        if trace.parent.linearizes or self.captured(trace):
+            return self.function(*args)
+        pairs = [trace.pair(x) for x in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        active = [not isinstance(t, Zero) for t in tangents]
+        with interpreting(trace.parent):
+            if not any(active):
+                return perform(self, primals)
+            outs, dots = jvp_call(self, active, primals, take(tangents, active))
+        return joined(trace, outs, dots)
+
+    def enter_batch(self, trace, args):
+        pairs = [trace.pair(x) for x in args]
+        values, dims = [x for x, _ in pairs], [d for _, d in pairs]
+        if all(d is None for d in dims):
+            if self.captured(trace):
+                return self.function(*args)
+            with interpreting(trace.parent):
+                return perform(self, values)
+        found = self.captured(trace)
+        if found:
+            name, x = found[0]
+            raise ValueError(f"custom_vmap {self.label}: the function or its rule uses `{name}` ({x.aval.short}) from "
+                             "outside its arguments, which is mapped over too, and the rule has no way to know. Pass "
+                             "it as an argument.")
+        with interpreting(trace.parent):
+            mapped = [d is not None for d in dims]
+            rows = [x if d is None else with_batch_dim(x, d, trace.size) for x, d in zip(values, dims)]
+            outs, flags = self.rule((), trace.size, mapped, rows)
+        return [trace.wrap(x, 0 if b else None) for x, b in zip(outs, flags, strict=True)]
+
+    def record(self, args):
+        name = function_name(self.function)
+        staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
+        rule, consts = self.rule, staged.consts
+        if isinstance(rule, VmapRule):
+            rule.out_tree, rule.out_avals = self.function.out_tree, staged.closed.out_avals
+        found = self.captured(parts=self.parts[1:])
+        if found:
+            rule = LiftedRule(rule, [x for _, x in found], len(consts))
+        closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
+        consts = [*consts, *[x for _, x in found]]
+        return custom_vmap_call_p.bind(*consts, *args, call=closed, rule=rule, num_consts=len(consts),
+                                       in_tree=self.in_tree, out_tree=rule.out_tree)
+
+
+def jvp_call(call: VmapCall, active: Sequence[bool], primals: list, tangents: list) -> tuple[list, list]:
+    """Outputs and output tangents, by a call of the jvp of the function, whose vmap rule is the jvp of the rule."""
+    rule = TangentRule(call.rule, active)
+
+    def run(*xs):
+        feed = iter(xs[len(active):])
+        own = xs[:len(active)]
+        dots = [next(feed) if on else Zero(tangent_aval(aval_of(x))) for on, x in zip(active, own)]
+        outs, out_dots = jvp_flat(call.function, own, dots)
+        rule.outputs = len(outs)
+        return [*outs, *[instantiate(t) for t in out_dots if inexact(t.aval if isinstance(t, Zero) else aval_of(t))]]
+
+    found = perform(VmapCall((call.label, named(run, call.function), call.parts), rule, call.in_tree),
+                    [*primals, *tangents])
+    outs, dots = found[:rule.outputs], iter(found[rule.outputs:])
+    return outs, [next(dots) if inexact(aval_of(x)) else Zero(tangent_aval(aval_of(x))) for x in outs]
+
+
+# --- the equation -------------------------------------------------------------------------------------------
+
+def _infer(*avals, call, rule, num_consts, in_tree, out_tree):
+    return check_operands("custom_vmap_call", call.jaxpr.debug.name, avals, call)
+
+
+def _jvp(primals, tangents, *, call, rule, num_consts, in_tree, out_tree):
+    active = [not isinstance(t, Zero) for t in tangents]
+    if any(active[:num_consts]):  # a rule knows nothing of what was captured
+        return _linearize(None, primals, tangents, {"call": call})
+    wanted = [inexact(a) for a in call.out_avals]
+    program = jvp_program(call, active, wanted)
+    found = custom_vmap_call_p.bind(
+        *primals, *take(tangents, active), call=program.closed, rule=TangentRule(rule, active[num_consts:]),
+        num_consts=num_consts, in_tree=in_tree, out_tree=out_tree)
+    n = len(wanted)
+    dots = iter(found[n:])
+    return found[:n], [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, call.out_avals)]
+
+
+def _linearize(trace, primals, tangents, params):
+    closed = params["call"]
+    return jvp_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), primals, tangents)
+
+
+def _batch(size, args, dims, *, call, rule, num_consts, in_tree, out_tree):
+    consts, args = args[:num_consts], list(args[num_consts:])
+    if any(d is not None for d in dims[:num_consts]):
+        program = batched_program(call, size, dims)
+        return replay(program.closed.jaxpr, program.closed.consts, [*consts, *args]), program.out_dims
+    mapped = [d is not None for d in dims[num_consts:]]
+    rows = [x if d is None else with_batch_dim(x, d, size) for x, d in zip(args, dims[num_consts:])]
+    outs, flags = rule(consts, size, mapped, rows)
+    return outs, [0 if b else None for b in flags]
+
+
+custom_vmap_call_p = Primitive(
+    "custom_vmap_call", infer=_infer,
+    lower=lambda block, outs, *args, call, **params: lower_call(block, outs, *args, call_jaxpr=call),
+    jvp=_jvp, transpose=lambda cts, *args, call, **params: transpose_call(cts, *args, call_jaxpr=call), batch=_batch,
+    oracle=lambda *args, call, **params: run_reference(*args, call_jaxpr=call), multiple_results=True,
+    linearize=_linearize, effects=lambda *, call, **params: call.effects)
+
+
+# --- the functions ------------------------------------------------------------------------------------------
+
+class custom_vmap:
+    """A function whose form under `vmap` is given by a rule.
+
+    Everywhere else it is the function itself. It may be differentiated: forward mode keeps the rule (and
+    differentiates it), reverse mode differentiates the function.
+
+    Parameters
+    ----------
+    fun : callable
+        Of arrays and pytrees of arrays.
+
+    Raises
+    ------
+    AttributeError
+        When it is called, if no rule was given.
+    TypeError, ValueError
+        When the rule runs, if its results are not what the function returns, for each example.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> from ricalco.custom_batching import custom_vmap
+    >>> @custom_vmap
+    ... def matvec(matrix, x):
+    ...     return matrix @ x
+    >>> @matvec.def_vmap
+    ... def rule(axis_size, in_batched, matrix, x):
+    ...     matrix_batched, x_batched = in_batched
+    ...     assert not matrix_batched and x_batched
+    ...     return x @ matrix.T, True    # one product for the whole batch
+    >>> ricalco.vmap(matvec, in_axes=(None, 0))(jnp.eye(2) * 3, jnp.ones((4, 2))).shape
+    (4, 2)
+    """
+
+    guarded = ("fun", "vmap_rule")  # what a trace that ran them depends on
+
+    def __init__(self, fun: Callable):
+        check_callable("custom_vmap", fun)
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.vmap_rule: Callable | None = None
+        self._arguments = Arguments("custom_vmap", fun, ())
+
+    def __repr__(self) -> str:
+        return f"<custom_vmap {label_of(self.fun)}>"
+
+    def def_vmap(self, vmap_rule: Callable) -> Callable:
+        """Give the rule.
+
+        Parameters
+        ----------
+        vmap_rule : callable
+            ``(axis_size, in_batched, *args) -> (out, out_batched)``. `in_batched` is a list with, for each argument,
+            a tree of its structure that says of each array whether it is mapped, then along axis 0; `out_batched`
+            says the same of `out`.
+
+        Returns
+        -------
+        callable
+            `vmap_rule`, so that this can be a decorator.
+        """
+        check_callable("def_vmap", vmap_rule)
+        self.vmap_rule = vmap_rule
+        return vmap_rule
+
+    def __call__(self, *args, **kwargs):
+        if self.vmap_rule is None:
+            raise AttributeError(f"No batching rule defined for custom_vmap function {label_of(self.fun)} using "
+                                 "def_vmap: give its rule before calling it")
+        args, _ = self._arguments.split(args, kwargs)
+        leaves, in_tree = trees.flatten(args)
+        self._arguments.check(in_tree, leaves)
+        label = label_of(self.fun)
+        flat = Flat("custom_vmap", self.fun, in_tree)
+        rule = VmapRule(self.vmap_rule, in_tree, label)
+        outs = perform(VmapCall((label, flat, [self.fun, self.vmap_rule]), rule, in_tree), leaves)
+        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
+
+
+def sequential_vmap(f: Callable) -> custom_vmap:
+    """`f`, which under `vmap` runs for one example after the other, as by `lax.map`.
+
+    For functions whose batched form needs too much memory, or that cannot be batched.
+
+    Parameters
+    ----------
+    f : callable
+        Of arrays and pytrees of arrays.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> from ricalco.custom_batching import sequential_vmap
+    >>> ricalco.vmap(sequential_vmap(lambda x: x * 2))(jnp.arange(3.0)).tolist()
+    [0.0, 2.0, 4.0]
+    """
+    wrapped = custom_vmap(f)
+
+    @wrapped.def_vmap
+    def one_by_one(axis_size, in_batched, *args):
+        leaves, tree = trees.flatten(args)
+        flags = trees.leaves(tuple(in_batched))
+
+        def row(xs):
+            feed = iter(xs)
+            return f(*trees.unflatten(tree, [next(feed) if b else x for x, b in zip(leaves, flags)]))
+
+        return map_rows(named(row, f), take(leaves, flags)), True
+
+    return wrapped
+
+
+__all__ = ["custom_vmap", "custom_vmap_call_p", "sequential_vmap"]

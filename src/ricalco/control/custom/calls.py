@@ -1,0 +1,514 @@
+"""Calls of functions that bring rules of their own: which interpreter runs what."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ricalco.avals import ShapedArray, options, trees
+from ricalco.control.calls.programs import hoist, take
+from ricalco.control.calls.remembered import told_apart
+from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
+from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
+from ricalco.engine import put
+from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
+from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
+from ricalco.python.sites import short_path
+from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
+from ricalco.tracing.recording.leaks import check_staged
+from ricalco.tracing.recording.replay import keep_selected
+from ricalco.transforms.arguments import (
+    argument_names,
+    check_array,
+    check_arrays,
+    function_name,
+    label_of,
+    parameters_of,
+)
+from ricalco.transforms.batching import BatchTrace, vmap_flat
+from ricalco.transforms.forward import JVPTrace, JVPTracer
+from ricalco.transforms.reverse import LinearTrace, transposed_program
+
+_SHOWN = 3
+
+
+# --- arguments ----------------------------------------------------------------------------------------
+
+class Arguments:
+    """How the arguments of a function with rules are sorted: by position, without those not differentiated.
+
+    Attributes
+    ----------
+    fixed : tuple of int
+        The positions of the arguments that no rule differentiates.
+    """
+    __slots__ = ("construct", "function", "fixed", "label", "name", "_signature", "_count", "_names")
+
+    def __init__(self, construct: str, function: Callable, nondiff_argnums, nondiff_argnames=()):
+        self.construct, self.function = construct, function
+        self.label, self.name = label_of(function), function_name(function)
+        parameters = parameters_of(function)
+        names = [p.name for p in parameters or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        numbers = _sequence(nondiff_argnums)
+        if not all(isinstance(i, int) and not isinstance(i, bool) for i in numbers):
+            raise TypeError(f"{construct} of {label_of(function)}: nondiff_argnums must be an int or a sequence of "
+                            f"ints, got {nondiff_argnums!r}")
+        count = len(names)
+        starred = any(p.kind is p.VAR_POSITIONAL for p in parameters or ())
+        found = set()
+        for i in numbers:
+            if parameters is not None and not starred and not -count <= i < count:
+                raise ValueError(f"{construct} of {label_of(function)}: nondiff_argnums={nondiff_argnums!r} is out of "
+                                 f"range: the function has the parameters ({', '.join(names)})")
+            found.add(i + count if i < 0 else i)
+        for name in _sequence(nondiff_argnames):
+            if name not in names:
+                raise ValueError(f"{construct} of {label_of(function)}: nondiff_argnames has {name!r}, which is no "
+                                 f"positional parameter; there are ({', '.join(names)})")
+            found.add(names.index(name))
+        self.fixed = tuple(sorted(found))
+        self._signature = parameters
+        # How many arguments a call has that needs no sorting, if it passes all by position.
+        self._count = count if parameters is not None and not starred and len(parameters) == count else -1
+        self._names: dict[int, list[str]] = {}
+
+    def split(self, args: tuple, kwargs: dict) -> tuple[tuple, tuple]:
+        """The arguments that are differentiated, and the others, keyword arguments and defaults at their positions."""
+        if kwargs or len(args) != self._count:
+            args = self._positional(args, kwargs)
+        if not self.fixed:
+            return args, ()
+        if self.fixed[-1] >= len(args):
+            raise ValueError(f"{self.construct} of {label_of(self.function)}: nondiff_argnums has "
+                             f"{self.fixed[-1]}, but the call has {len(args)} positional arguments")
+        return (tuple([x for i, x in enumerate(args) if i not in self.fixed]), tuple([args[i] for i in self.fixed]))
+
+    def join(self, differentiated: Sequence, fixed: Sequence) -> list:
+        """All arguments in order again."""
+        if not self.fixed:
+            return list(differentiated)
+        first, second = iter(differentiated), iter(fixed)
+        count = len(differentiated) + len(fixed)
+        return [next(second) if i in self.fixed else next(first) for i in range(count)]
+
+    def names(self, count: int) -> list[str]:
+        """The names of the differentiated arguments, of which there are `count`."""
+        found = self._names.get(count)
+        if found is None:
+            names = argument_names(self.function, count + len(self.fixed))
+            found = self._names[count] = [name for i, name in enumerate(names) if i not in self.fixed]
+        return found
+
+    def leaf_names(self, in_tree) -> list[str]:
+        """The names of the leaves of the differentiated arguments: ``params['w']``."""
+        names = self.names(in_tree.num_children)
+        found = []
+        for path in trees.path_strings(in_tree):
+            place, _, rest = path[1:].partition("]")
+            found.append(names[int(place)] + rest)
+        return found
+
+    def check(self, in_tree, leaves: Sequence) -> None:
+        """Raise unless every leaf is an array or a number."""
+        for i, x in enumerate(leaves):
+            if isinstance(x, Array):
+                continue
+            try:
+                check_array(self.construct, "", x)
+            except TypeError as error:
+                name = self.leaf_names(in_tree)[i]
+                raise TypeError(
+                    f"{self.construct} of {label_of(self.function)}: argument {name} must be an array or a number, got "
+                    f"{x!r} of type {type(x).__name__}. Arguments that are not arrays go into nondiff_argnums."
+                ) from error
+
+    def _positional(self, args: tuple, kwargs: dict) -> tuple:
+        parameters = self._signature
+        if parameters is None:
+            if kwargs:
+                raise TypeError(f"{self.construct} of {label_of(self.function)}: the signature cannot be told, so that "
+                                f"the arguments {sorted(kwargs)} have to be passed by position")
+            return args
+        taken, rest = list(args), dict(kwargs)
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        for p in positional[len(args):]:
+            if p.name in rest and p.kind is not p.POSITIONAL_ONLY:
+                taken.append(rest.pop(p.name))
+            elif p.default is not p.empty:
+                taken.append(p.default)
+            else:
+                raise TypeError(f"{self.construct} of {label_of(self.function)}: missing the argument {p.name!r}")
+        starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        if len(args) > len(positional) and not starred:
+            raise TypeError(f"{self.construct} of {label_of(self.function)}: takes {len(positional)} positional "
+                            f"arguments ({', '.join(p.name for p in positional)}), got {len(args)}")
+        if rest:
+            raise TypeError(
+                f"{self.construct} of {label_of(self.function)}: keyword arguments could not be resolved to positions: "
+                f"{', '.join(sorted(rest))}. Rules see arguments by position; the function has the positional "
+                f"parameters ({', '.join(p.name for p in positional)})")
+        return tuple(taken)
+
+
+def _sequence(value) -> tuple:
+    return tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+
+
+def as_array(x):
+    """A number, or a literal that a number became, as an array, so that rules may ask for its shape."""
+    if isinstance(x, Literal):
+        return put(np.asarray(x.val), x.aval)
+    return put(np.asarray(x), aval_of(x)) if x.__class__ in PYTHON_NUMBERS else x
+
+
+# --- the function ---------------------------------------------------------------------------------------
+
+class Flat:
+    """A user's function over pytrees as one over lists; `out_tree` is the structure of what it returned."""
+    __slots__ = ("function", "in_tree", "out_tree", "construct", "__name__")
+
+    def __init__(self, construct: str, function: Callable, in_tree, name: str | None = None):
+        self.construct, self.function, self.in_tree, self.out_tree = construct, function, in_tree, None
+        self.__name__ = name or function_name(function)
+
+    def __call__(self, *leaves) -> list:
+        leaves = [as_array(x) if x.__class__ is Literal else x for x in leaves]
+        outs, self.out_tree = trees.flatten(self.function(*trees.unflatten(self.in_tree, leaves)))
+        check_arrays(self.construct, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
+        return outs
+
+
+class StagedFunction:
+    """A function recorded with its constants as leading inputs: `closed`; their values, words for each, and whether
+    the function used a tracer."""
+    __slots__ = ("closed", "consts", "words", "traced")
+
+    def __init__(self, function: Callable, avals: Sequence[ShapedArray], name: str, user):
+        staged = stage(function, avals, DebugInfo(name), outer=enclosing())
+        check_staged(staged.jaxpr, staged.captures, user)
+        keep_selected(staged.selected)
+        self.closed, self.consts = hoist(staged.closed)
+        names = {}
+        if any(isinstance(c, Tracer) for c in self.consts):
+            names = {id(x): name for name, x in captured_tracers([user])}
+        self.words = [_capture_words(c, names.get(id(c.source))) for c in staged.captures]
+        self.traced = [isinstance(c.source, Tracer) for c in staged.captures]
+
+
+def _capture_words(capture, name: str | None) -> str:
+    place = capture.place
+    used = f", used at {short_path(place.file)}:{place.line}: {place.text}" if place is not None else ""
+    return f"{f'`{name}`' if name else 'a value'} ({capture.value.aval.short}){used}"
+
+
+# --- captured tracers ----------------------------------------------------------------------------------
+
+class CapturedTracerError(errors.UnexpectedTracerError):
+    """A function with a derivative rule used a value that is being differentiated and is not its argument.
+
+    The rule says nothing about the derivative in that value, so that it would be lost in silence.
+
+    What works: pass the value as an argument and give its derivative; ``lax.stop_gradient`` outside of the
+    function, where the derivative is meant to be zero; `closure_convert` for a function that is an argument.
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> @ricalco.custom_jvp
+    ... def scaled(x, scale):    # not `scale` from the function around
+    ...     return x * scale
+    >>> scaled.defjvps(lambda t, ans, x, scale: t * scale, lambda t, ans, x, scale: t * x)
+    >>> float(ricalco.grad(lambda s: scaled(2.0, s))(3.0))
+    2.0
+    """
+
+    def __init__(self, construct: str, label: str, captured: Sequence[str]):
+        self.construct, self.label, self.captured = construct, label, tuple(captured)
+        self.created = self.stored = None
+        self.tracer_aval = None
+        listed = "\n".join(f"  Captured:  {words}" for words in self.captured[:_SHOWN])
+        self.remedy = ("pass it as an argument, with its derivative in the rule\n"
+                       "lax.stop_gradient(...) outside of the function, if no derivative in it is wanted\n"
+                       "closure_convert, if it comes with a function that is passed as an argument")
+        advice = self.remedy.replace("\n", "\n             ")
+        errors.JAXTypeError.__init__(
+            self, f"{construct} {label} uses a value from outside its arguments that is being differentiated, and its "
+                  f"rule gives no derivative in it.\n\n{listed}\n  Instead:   {advice}")
+
+
+def suspended(trace, call, run: Callable):
+    """``run()`` below `trace`, whose values mean nothing meanwhile: a part of `call` that captured one is refused."""
+    before, trace.open = trace.open, False
+    current, state.trace = state.trace, trace.parent
+    try:
+        return run()
+    except CapturedTracerError:
+        raise
+    except errors.UnexpectedTracerError as error:
+        found = captured_tracers(call.parts, trace)
+        if not found:
+            raise
+        raise CapturedTracerError(call.construct, call.label,
+                                  words_of(found)) from error
+    finally:
+        trace.open, state.trace = before, current
+
+
+def refuse_captured(construct: str, label: str, tangents: Sequence, words: Sequence[str]) -> None:
+    """Raise if a value that was captured, and is now an operand, is being differentiated."""
+    found = [text for t, text in zip(tangents, words) if not isinstance(t, Zero)]
+    if found:
+        found = [a for i, a in enumerate(found) if not any(b.startswith(a) for b in (*found[:i], *found[i + 1:]))
+                 or a in found[i + 1:]] or found[:1]
+        raise CapturedTracerError(construct, label, found)
+
+
+# --- tracers that a rule holds ---------------------------------------------------------------------------
+
+def run_lifted(tracers: Sequence[Tracer], values: Sequence, function: Callable, args: Sequence) -> list:
+    """The flat `function` on `args`, with `values` for the tracers that it holds, whose traces may have ended."""
+    if not tracers:
+        return function(*args)
+    owners = [x.owner for x in tracers]
+    before = [owner.open for owner in owners]
+    for owner in owners:
+        owner.open = True
+    try:
+        staged = stage(function, [aval_of(x) for x in args], DebugInfo(function_name(function)), outer=enclosing())
+    finally:
+        for owner, was_open in zip(owners, before):
+            owner.open = was_open
+    keep_selected(staged.selected)
+    known = dict(zip(map(id, tracers), values))
+    consts = [known.get(id(c), c) for c in staged.consts]
+    for c in consts:
+        if isinstance(c, Tracer) and not c.owner.open:
+            raise errors.UnexpectedTracerError(c)
+    return [as_array(x) for x in replay(staged.jaxpr, consts, args)]
+
+
+# --- interpreting ---------------------------------------------------------------------------------------
+
+class CustomCall:
+    """A call of a function with rules of its own, before anything is recorded of it.
+
+    Attributes
+    ----------
+    construct, label : str
+        ``custom_jvp``; the function and its line.
+    function : callable
+        Flat: the leaves of the arguments to the leaves of the result.
+    parts : list
+        What may hold values from outside: the user's functions, and arguments that are not differentiated.
+    words : tuple of str
+        The first operands are values that the rules hold from outside: words for each.
+    lifted : tuple of Trace
+        The interpreters whose values those are.
+    """
+    __slots__ = ("construct", "label", "function", "parts", "words", "lifted", "_free")
+    rule_count = 1  # how many of the parts, after the function, are its rules
+
+    def __init__(self, construct: str, label: str, function: Callable, parts: list, words: tuple = (),
+                 lifted: tuple = ()):
+        self.construct, self.label, self.function, self.parts = construct, label, function, parts
+        self.words, self.lifted = words, lifted
+        self._free: bool | None = None
+
+    def differentiate(self, consts: list, primals: list, tangents: list) -> tuple[list, list]:
+        """Outputs and output tangents by the rule; `consts` are the first operands."""
+        raise NotImplementedError
+
+    def mapped(self, trace: BatchTrace, found: list, dims: Sequence) -> CustomCall:
+        """The same over a batch, with the tracers in `found` as first operands; mapped axes of results are first."""
+        raise NotImplementedError
+
+    def batch(self, trace: BatchTrace, values: list, dims: list) -> tuple[list, list]:
+        """Results over a batch, and their mapped axes."""
+        found = self.captured(trace)
+        values = [*[x.value for _, x in found], *values]
+        outs = perform(self.mapped(trace, found, [*[x.dim for _, x in found], *dims]), values)
+        return outs, [0] * len(outs)
+
+    def enter_jvp(self, trace: JVPTrace, args: Sequence) -> list:
+        """The results under forward mode."""
+        pairs = [trace.pair(x) for x in args]
+        primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
+        n = len(self.words)
+        refuse_captured(self.construct, self.label, tangents[:n], self.words)
+        if all([t.__class__ is Zero for t in tangents]):
+            return suspended(trace, self, lambda: perform(self, primals))
+        outs, dots = suspended(trace, self, lambda: self.differentiate(primals[:n], primals[n:], tangents[n:]))
+        return joined(trace, outs, dots)
+
+    def enter_batch(self, trace: BatchTrace, args: Sequence) -> list:
+        """The results under `vmap`."""
+        if not _has_rules(trace.parent):
+            return self.function(*args)
+        pairs = [trace.pair(x) for x in args]
+        values, dims = [x for x, _ in pairs], [d for _, d in pairs]
+        with interpreting(trace.parent):
+            if all(d is None for d in dims) and not self.captured(trace):
+                return perform(self, values)
+            outs, out_dims = self.batch(trace, values, dims)
+        return [trace.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+
+    def record(self, args: Sequence) -> list:
+        """Bind the equation that stands for the call in a program."""
+        raise NotImplementedError
+
+    def key(self, args: Sequence, held: list, *settings) -> tuple | None:
+        """What equal calls in one trace have in common; None where they cannot be told from others.
+
+        Their function would record the same again. `held` gets what has to live as long as the key.
+        """
+        flat, (function, *rest) = self.function, self.parts
+        if state.trace.__class__ is not StagingTrace or flat.__class__ is not Flat:
+            return None
+        rules, fixed = rest[:self.rule_count], rest[self.rule_count:]
+        marks = told_apart((function, *fixed), held)
+        if marks is None:
+            return None
+        held += rules
+        return (self.construct, flat.__name__, flat.in_tree, options.thread.current, settings, *map(id, rules),
+                *[aval_of(x) for x in args], *marks)
+
+    def is_free(self) -> bool:
+        """Whether the parts held no tracer when this was first asked: before any of them ran for this call."""
+        if self._free is None:
+            self._free = not any_tracer(self.parts)
+        return self._free
+
+    def captured(self, owner=None, parts: Sequence | None = None) -> list[tuple[str, Tracer]]:
+        """The tracers that the parts hold, if they are not operands already."""
+        found = captured_tracers(self.parts if parts is None else parts, owner)
+        return [(name, x) for name, x in found if all(x.owner is not t for t in self.lifted)]
+
+    def mapped_function(self, trace: BatchTrace, found: list, dims: Sequence) -> Callable:
+        n = len(found)
+        run = mapped_function(trace if found else trace.size, self.function, dims[n:])
+        if not n:
+            return run
+        return named(lambda *xs: run(*xs[n:]), self.function)
+
+
+class Recorded(NamedTuple):
+    """An equation for a call that a trace has recorded: another equal call has one like it."""
+    primitive: Primitive
+    params: dict
+    consts: list
+    out_avals: list
+    out_tree: object
+    held: list
+
+    def again(self, flat: Flat, args: Sequence) -> list:
+        """Record the equation on other arguments."""
+        trace = state.trace
+        flat.out_tree = self.out_tree
+        ins = [x if x.__class__ is StagedTracer and x.owner is trace else trace.read(x, i)
+               for i, x in enumerate((*self.consts, *args))]
+        return trace.record(self.primitive, self.params, self.out_avals, ins)
+
+
+def named(function: Callable, like: Callable) -> Callable:
+    function.__name__ = function_name(like)
+    return function
+
+
+def perform(call: CustomCall, args: Sequence) -> list:
+    """The results of a call under the current interpreter.
+
+    Where nothing records, the function or its rule runs as plain Python, on values that Python can look at.
+    """
+    trace = state.trace
+    if trace.eager:
+        return call.function(*args)
+    if isinstance(trace, JVPTrace):
+        return call.enter_jvp(trace, args)
+    if isinstance(trace, BatchTrace):
+        return call.enter_batch(trace, args)
+    if isinstance(trace, LinearTrace):
+        if (any([isinstance(x, Tracer) and x.owner is trace for x in args])
+                or not call.is_free() and call.captured(trace)):
+            return call.function(*args)  # a linear function of tangents, in somebody's rule: transposed as it stands
+        with interpreting(trace.parent):
+            return perform(call, args)
+    return call.record(args)
+
+
+def joined(trace: JVPTrace, outs: Sequence, dots: Sequence) -> list:
+    """Outputs with their tangents, as values of `trace`."""
+    return [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(outs, dots, strict=True)]
+
+
+def _has_rules(trace) -> bool:
+    """Whether an interpreter from `trace` on might ask for a derivative, now or of a program that it records."""
+    while isinstance(trace, BatchTrace):
+        trace = trace.parent
+    return not trace.eager
+
+
+def map_rule(trace, function: Callable, values: Sequence, dims: Sequence) -> tuple[list, list]:
+    """The flat `function` over a batch, under the current interpreter: results and their mapped axes.
+
+    `trace` is the size of the batch; or the interpreter that the call came from, if `function` holds values of it:
+    then that one runs it, with the current interpreter as its parent for the time being.
+    """
+    if not isinstance(trace, BatchTrace):
+        return vmap_flat(function, trace, values, dims)
+    before, trace.parent = trace.parent, state.trace
+    try:
+        with interpreting(trace):
+            pairs = [trace.pair(x) for x in function(*[trace.wrap(x, d) for x, d in zip(values, dims, strict=True)])]
+    finally:
+        trace.parent = before
+    return [x for x, _ in pairs], [d for _, d in pairs]
+
+
+def mapped_function(trace, function: Callable, dims: Sequence) -> Callable:
+    """The flat `function` over a batch, with the mapped axis of each result first."""
+    size = trace.size if isinstance(trace, BatchTrace) else trace
+
+    def run(*values):
+        outs, out_dims = map_rule(trace, function, values, dims)
+        return [with_batch_dim(x, d, size) for x, d in zip(outs, out_dims)]
+
+    return named(run, function)
+
+
+def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
+    """Type an equation that runs `closed` on its operands."""
+    want = closed.in_avals
+    if len(avals) != len(want) or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want)):
+        raise TypeError(f"{primitive} of {name}: operands ({', '.join(a.short for a in avals)}) do not match the "
+                        f"program's inputs ({', '.join(a.short for a in want)})")
+    return list(closed.out_avals)
+
+
+def with_more_inputs(closed: ClosedJaxpr, at: int, avals: Sequence[ShapedArray]) -> ClosedJaxpr:
+    """`closed` with unused inputs from place `at` on."""
+    if not avals:
+        return closed
+    invars = closed.jaxpr.invars
+    return ClosedJaxpr(closed.jaxpr.replace(invars=[*invars[:at], *map(Var, avals), *invars[at:]]))
+
+
+def lower_call(block, outs, *operands, call_jaxpr, **params):
+    """The rules have done their work: what is left is the function."""
+    return block.module.inline(block, call_jaxpr, list(operands))
+
+
+def transpose_call(cotangents, *args, call_jaxpr, **params):
+    """As the function itself: it is linear in what is transposed."""
+    linear = [isinstance(x, Linear) for x in args]
+    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
+    program = transposed_program(call_jaxpr, linear, nonzero)
+    known = [x for x, is_linear in zip(args, linear) if not is_linear]
+    outs = iter(replay(program.closed.jaxpr, program.closed.consts, [*known, *take(cotangents, nonzero)]))
+    has_ct = iter(program.nonzero_out)
+    return [next(outs) if is_linear and next(has_ct) else None for is_linear in linear]
+
+
+def run_reference(*args, call_jaxpr, **params):
+    return evaluate_reference(call_jaxpr.jaxpr, call_jaxpr.consts, *args)

@@ -1,0 +1,1 @@
+"""A program run many times, as one equation."""

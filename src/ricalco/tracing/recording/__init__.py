@@ -1,0 +1,1 @@
+"""Running a function once on stand-ins and recording what it does."""

@@ -1,0 +1,281 @@
+"""Door functions made of several operations: traced once per signature, then replayed.
+
+``@composite`` remembers the program of a pure function per types of its arrays and values of its
+static arguments. Inside a trace the equations are replayed (the Python body does not run again);
+eagerly the whole program is one compiled executable.
+"""
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
+from ricalco.core import Array, state
+from ricalco.core.references import no_array
+from ricalco.ir import DebugInfo, Jaxpr, Literal
+from ricalco.tracing.recording.staging import StagedTracer, StagingTrace, stage
+
+_LIMIT = 4096  # plans kept per function
+_NUMBERS = (float, int, bool, complex)
+_all_plans: weakref.WeakSet = weakref.WeakSet()
+
+
+class Program:
+    """A recorded program as steps over numbered slots, quick to replay.
+
+    Attributes
+    ----------
+    jaxpr : Jaxpr
+    consts : list
+    fixed : list
+        What stands in the first slots: the constants, then the literals. The arguments follow.
+    steps : list of (primitive, first, second, operands, params, out)
+        `operands` are slot numbers. Where there are one or two, they are `first` and `second` too, else -1: a
+        comprehension costs as much as all the rest of a replayed equation. The second of a conversion is -2.
+        `out` is an aval or a list of them.
+    results : list of int
+    result : int
+        The slot of the only result, or -1.
+    """
+    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "result", "single", "rules", "name", "executable",
+                 "__weakref__")
+
+    def __init__(self, jaxpr: Jaxpr, consts: list):
+        self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
+        self.executable = None  # set by the eager interpreter
+        atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
+        # A program replayed twice inside another leaves its literals there twice.
+        literals = list({id(v): v for v in atoms if v.__class__ is Literal}.values())
+        self.fixed = [*consts, *literals]
+        slots: dict[int, int] = {}
+        for v in (*jaxpr.constvars, *literals, *jaxpr.invars):
+            slots[id(v)] = len(slots)
+        if len(slots) != len(self.fixed) + len(jaxpr.invars):
+            raise AssertionError("an atom stands twice in a recorded program")
+        self.steps = []
+        for eqn in jaxpr.eqns:
+            operands = [slots[id(v)] for v in eqn.invars]
+            first, second = (operands + [-1, -1])[:2] if len(operands) in (1, 2) else (-1, -1)
+            if eqn.primitive.name == "convert_element_type":
+                second = -2
+            multiple = eqn.primitive.multiple_results
+            out = [v.aval for v in eqn.outvars] if multiple else eqn.outvars[0].aval
+            self.steps.append((eqn.primitive, first, second, operands, eqn.params, out))
+            for v in eqn.outvars:
+                slots[id(v)] = len(slots)
+        self.results = [slots[id(v)] for v in jaxpr.outvars]
+        self.result = self.results[0] if len(self.results) == 1 else -1
+        self.single = self._single()
+        self.rules: dict = {}  # its transforms, kept by the `transforms` room
+
+    def _single(self) -> tuple | None:
+        """Primitive, parameters and result type, if the program is one operation on its arguments in order."""
+        if len(self.steps) != 1 or self.fixed:
+            return None
+        primitive, _, _, operands, params, out = self.steps[0]
+        in_order = operands == list(range(len(self.jaxpr.invars))) and self.results == [len(operands)]
+        return (primitive, params, out) if in_order and out.__class__ is ShapedArray else None
+
+
+class _Plans(dict):
+    """The programs of one composite function, by signature."""
+    __slots__ = ("__weakref__",)
+    __hash__ = object.__hash__
+
+
+def clear_plans() -> None:
+    """Forget every recorded program."""
+    for plans in _all_plans:
+        plans.clear()
+
+
+def _key(x, leaves: list):
+    """The part of a signature that `x` makes; its arrays are appended to `leaves`."""
+    if isinstance(x, Array):
+        leaves.append(x)
+        return x.aval
+    cls = x.__class__
+    if cls in _NUMBERS:
+        leaves.append(x)
+        return cls
+    if x is None:
+        return None
+    if cls is list or cls is tuple:
+        return (cls, *[_key(v, leaves) for v in x])
+    if isinstance(x, (np.ndarray, np.generic)):
+        leaves.append(x)
+        return shaped(x.shape, dtypes.canonicalize(x.dtype))
+    if hasattr(x, "__jax_array__"):
+        return _key(x.__jax_array__(), leaves)
+    if isinstance(x, (int, float, complex)):
+        return _key(next(t for t in (bool, int, float, complex) if isinstance(x, t))(x), leaves)
+    raise no_array(x)
+
+
+def _rebuild(key, avals: list):
+    """The types of the arrays in `key`, in order."""
+    if isinstance(key, ShapedArray):
+        avals.append(key)
+    elif key in _NUMBERS:
+        avals.append(python_aval(key))
+    elif key is not None:
+        for part in key[1:]:
+            _rebuild(part, avals)
+
+
+def _replace(key, tracers):
+    """The argument that `key` stands for, with tracers for its arrays."""
+    if key is None:
+        return None
+    if isinstance(key, tuple):
+        return key[0](_replace(part, tracers) for part in key[1:])
+    return next(tracers)
+
+
+def freeze(x):
+    """A static value in hashable form: lists become tuples."""
+    if isinstance(x, list):
+        return tuple([freeze(v) for v in x])
+    return x
+
+
+def composite(function: Callable | None = None, *, static: tuple[str, ...] = ()):
+    """Make `function` (arrays and static values to a tree of arrays) a replayed, compiled unit.
+
+    Parameters
+    ----------
+    function : callable
+        Pure. Its parameters are arrays (or lists of arrays, Python numbers, None), but for those in
+        `static`, which must be hashable (lists are made tuples).
+    static : tuple of str
+        Names of the parameters that are Python values.
+    """
+    if function is None:
+        return lambda f: composite(f, static=static)
+    plans = _Plans()
+    _all_plans.add(plans)
+    name = function.__name__
+
+    def make(key, statics):
+        treedefs = []
+
+        def flat(*tracers):
+            feed = iter(tracers)
+            out, treedef = trees.flatten(call(function, [_replace(k, feed) for k in key], statics))
+            treedefs.append(treedef)
+            return out
+
+        avals: list = []
+        for part in key:
+            _rebuild(part, avals)
+        program = record_program(name, flat, avals)
+        return program, None if treedefs[0] == _LEAF else treedefs[0]
+
+    def run(arrays, statics):
+        leaves: list = []
+        key = tuple([x.aval if x.__class__ is StagedTracer and not leaves.append(x) else _key(x, leaves)
+                     for x in arrays])
+        # 1, True and 1.0 are equal, and mean different things.
+        full = (key, statics, *map(type, statics), options.thread.current)
+        try:
+            plan = plans.get(full)
+        except TypeError:
+            statics = freeze_all(name, statics)
+            full = (key, statics, *map(type, statics), options.thread.current)
+            plan = plans.get(full)
+        if plan is None:
+            plan = make(key, statics)
+            if len(plans) >= _LIMIT:
+                plans.clear()
+            plans[full] = plan
+        program, treedef = plan
+        trace = state.trace
+        if program.single is not None and trace.__class__ is StagingTrace:
+            for x in leaves:
+                if x.__class__ is not StagedTracer or x.owner is not trace:
+                    break
+            else:
+                return trace.record(*program.single, leaves)
+        outs = trace.apply(program, leaves)
+        return outs[0] if treedef is None else treedef.unflatten(outs)
+
+    def operation(arrays, statics) -> tuple | None:
+        """What `Program.single` is for these arguments, once they have been seen."""
+        key = tuple([_key(x, []) for x in arrays])
+        plan = plans.get((key, statics, *map(type, statics), options.thread.current))
+        return plan[0].single if plan is not None else None
+
+    wrapper, call = _wrapper(function, static, run)
+    wrapper.operation = operation
+    return wrapper
+
+
+_LEAF = trees.structure(0)
+
+
+def freeze_all(name: str, statics: tuple) -> tuple:
+    """Hashable forms of static values, or an error that names the function."""
+    frozen = tuple([freeze(x) for x in statics])
+    for x in frozen:
+        if not trees.hashable(x):
+            raise TypeError(f"{name}: expected a hashable static value, got {x!r} of type {type(x).__name__}")
+    return frozen
+
+
+def record_program(name: str, function: Callable, avals) -> Program:
+    """The program of the flat `function` (a list of results) on arrays of these types."""
+    staged = stage(function, avals, DebugInfo(name), where=(None, -1))  # a replay brings its own source place
+    return Program(staged.jaxpr, staged.consts)
+
+
+@cache
+def _compiled(source: str):
+    """The code of a wrapper: many functions have one signature."""
+    return compile(source, __file__, "exec")
+
+
+def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
+    """A function with the signature of `function` that sorts its arguments into arrays and statics."""
+    parameters = list(inspect.signature(function).parameters.values())
+    unknown = set(static) - {p.name for p in parameters}
+    if unknown:
+        raise TypeError(f"composite {function.__name__}: no parameters named {sorted(unknown)}")
+    scope = {"_run": run, "_function": function}
+    shown, starred = [], False
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and not starred:
+            shown.append("*")
+            starred = True
+        if p.kind is p.VAR_POSITIONAL:
+            shown.append(f"*{p.name}")
+            starred = True
+        elif p.default is p.empty:
+            shown.append(p.name)
+        else:
+            scope[f"_default_{p.name}"] = p.default
+            shown.append(f"{p.name}=_default_{p.name}")
+        if p.kind is p.POSITIONAL_ONLY and (len(shown) == len(parameters) or
+                                            parameters[len(shown)].kind is not p.POSITIONAL_ONLY):
+            shown.append("/")
+    arrays = [p.name for p in parameters if p.name not in static]
+    statics = [p.name for p in parameters if p.name in static]
+    passed = ", ".join(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else f"{p.name}={p.name}"
+                       if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
+    pack = lambda names: f"({''.join(n + ', ' for n in names)})"  # noqa: E731
+    source = (f"def _door({', '.join(shown)}):\n"
+              f"    return _run({pack(arrays)}, {pack(statics)})\n"
+              f"def _call(_f, _arrays, _statics):\n"
+              f"    {pack(arrays)} = _arrays\n    {pack(statics)} = _statics\n"
+              f"    return _f({passed})\n").replace("    () = _arrays\n", "").replace("    () = _statics\n", "")
+    exec(_compiled(source), scope)
+    wrapper = scope["_door"]
+    wrapper.__code__ = wrapper.__code__.replace(co_name=function.__name__)
+    wrapper.__name__ = function.__name__
+    for attribute in ("__doc__", "__module__", "__qualname__", "__annotations__"):
+        setattr(wrapper, attribute, getattr(function, attribute))
+    wrapper.__wrapped__ = function
+    return wrapper, scope["_call"]
