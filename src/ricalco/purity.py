@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ricalco.core.errors import ConcretizationTypeError, RicalcoError
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.jit import jit
 from ricalco.jit.driver import Jit
-from ricalco.python.sites import short_path
+from ricalco.python.places import clip, place_of_error
 from ricalco.tracing import Place, place_of
 from ricalco.tracing.observation.facts import Effect
 from ricalco.tracing.observation.observer import Observer
@@ -24,7 +23,6 @@ from ricalco.transforms.arguments import check_callable, function_name
 
 __all__ = ["Difference", "ImpureFunctionError", "PurityReport", "assert_static", "check_pure"]
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIMIT = 20  # differences that are told
 # What can make the next trace another one.
 _SOURCES = ("random", "clock", "global write", "nonlocal write", "attribute write", "mutation", "file", "network")
@@ -114,8 +112,7 @@ class ImpureFunctionError(RicalcoError):
 
 
 def _location(place: Place) -> str:
-    text = f" ({place.text})" if place.text else ""
-    return f"{short_path(place.file)}:{place.line}{text}"
+    return f"{place.where} ({place.text})" if place.text else place.where
 
 
 def check_pure(fun: Callable, *, static_argnums=None, static_argnames=None,
@@ -181,7 +178,7 @@ def _compare_traces(this: Jit, args: tuple, kwargs: dict) -> PurityReport:
         raise first
     second, more = _observed(this, args, kwargs)
     if isinstance(second, Exception):
-        place = _raised_at(second)
+        place = place_of_error(second.__traceback__)
         found = [Difference("raised", f"a program of {len(first.jaxpr.eqns)} equations",
                             f"{type(second).__name__}: {str(second).partition(chr(10))[0]}", place)]
     else:
@@ -205,17 +202,6 @@ def _observed(this: Jit, args: tuple, kwargs: dict):
     return result, observer.observation().effects
 
 
-def _raised_at(error: Exception) -> Place | None:
-    """The innermost line that is not ricalco's."""
-    place, traceback = None, error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            place = place_of(code, traceback.tb_lasti)
-        traceback = traceback.tb_next
-    return place
-
-
 # --- two programs -------------------------------------------------------------------------------
 
 class _Comparison:
@@ -227,7 +213,7 @@ class _Comparison:
         self._programs(first.jaxpr, second.jaxpr, None)
 
     def _add(self, kind: str, first, second, place=None, equation=None) -> None:
-        self.differences.append(Difference(kind, _short(first), _short(second), place, equation))
+        self.differences.append(Difference(kind, clip(str(first), 80), clip(str(second), 80), place, equation))
 
     def _captures(self, first, second) -> None:
         for a, b in zip(first.record.captures, second.record.captures):
@@ -306,11 +292,6 @@ def _value(x) -> str:
     if isinstance(x, Tracer) or x.size > 8:
         return x.aval.short
     return str(np.asarray(x).tolist())
-
-
-def _short(value) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _without_order(found: list[Difference], first, second) -> list[Difference]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 import traceback
 
-from ricalco.python.source import is_library_file
+from ricalco.python.users import is_user
 
 
 def show_error(error: BaseException) -> None:
@@ -13,7 +13,7 @@ def show_error(error: BaseException) -> None:
     pending = [told]
     while pending:
         one = pending.pop()
-        one.stack[:] = [frame for frame in one.stack if not is_library_file(frame.filename)]
+        one.stack[:] = [frame for frame in one.stack if is_user(frame.filename)]
         account = getattr(error, "__ricalco_account__", None)
         if one is told and account is not None:  # it has been shown
             one.__notes__ = [note for note in one.__notes__ or () if not note.startswith("\naccount of")]

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from ricalco.core import constructs
 from ricalco.core.constructs import Use
 from ricalco.core.remedies import remedies
-from ricalco.python.sites import Place, Site, holder_of, short_path
+from ricalco.python.places import Place, short_path
+from ricalco.python.sites import Site, holder_of
 
 _PHRASES = {"conditional expression", "comprehension condition", "chained comparison", "match guard",
             "match pattern", "comparison of containers", "condition", "function call", "iteration", "index",
@@ -152,7 +153,7 @@ def _where(site: Site, use: Use) -> list[str]:
     """``file:line, in f`` and the source line with the construct underlined."""
     place = _place(site, use)
     inside = "" if place.function == "<module>" else f", in {place.function}"
-    lines = [f"  {place}{inside}"]
+    lines = [f"  {place.where}{inside}"]
     source = site.tree.lines[place.line - 1].rstrip("\n") if site.tree is not None and site.node is not None else ""
     text = source.strip()
     if text:
@@ -162,7 +163,7 @@ def _where(site: Site, use: Use) -> list[str]:
         if place.end_line == place.line and width and before >= 0 and before + width <= 100 and width < len(text):
             lines.append("      " + " " * before + "^" * width)
     if site.caller is not None:
-        lines.append(f"  called at {site.caller}: {site.caller.text}")
+        lines.append(f"  called at {site.caller.where}: {site.caller.text}")
     return [*lines, ""]
 
 
@@ -449,4 +450,4 @@ class BranchRecursionError(RicalcoError, RecursionError):
         super().__init__(
             f"The recursion through {branch.role} of {branch.construct} has no end: every branch is traced, whatever "
             f"the predicate is, and so is the call of the function itself in {branch.label}.\n\n"
-            f"  {short_path(place.file)}:{place.line}\n      {place.text}\n\n{constant}  Instead:   {self.remedy}")
+            f"  {place.where}\n      {place.text}\n\n{constant}  Instead:   {self.remedy}")

@@ -24,7 +24,7 @@ from ricalco.ir import forms
 from ricalco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
 from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
 from ricalco.ir.reference_forms import ARROWS, index_text
-from ricalco.python import sites
+from ricalco.python.places import place_of
 
 _BARE_NAME = r"[A-Za-z_<][\w.<>:/-]*"
 _ARGUMENT = r"[A-Za-z_]\w*(\.\w+)*"
@@ -413,11 +413,8 @@ def counts_text(eqns: Sequence[Eqn]) -> str:
 
 def source_place(eqn: Eqn) -> str | None:
     """``file:line:column (function)``"""
-    code = eqn.code
-    if code is None:
-        return None
-    line, column, _, _ = sites.span_at(code, eqn.lasti)
-    return f"{code.co_filename}:{line}:{column} ({getattr(code, 'co_qualname', code.co_name)})"
+    place = place_of(eqn.code, eqn.lasti)
+    return None if place is None else f"{place.file}:{place.line}:{place.column} ({place.function})"
 
 
 def to_text(program: Jaxpr | ClosedJaxpr, *, source_info: bool | Callable[[Eqn], str | None] = False,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ricalco.ir import forms
 from ricalco.ir.printer import opened, programs_in
 from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr
-from ricalco.python import sites
+from ricalco.python.places import place_of
 
 _ROWS = 20
 
@@ -184,7 +184,7 @@ def _lines(eqns: Sequence[Eqn]) -> Counter[str]:
     lines: Counter[str] = Counter()
     for (key, lasti), n in by_place.items():
         code = codes[key]
-        lines[f"{code.co_filename}:{sites.span_at(code, lasti)[0]}" if code is not None else ""] += n
+        lines[f"{code.co_filename}:{place_of(code, lasti).line}" if code is not None else ""] += n
     return lines
 
 

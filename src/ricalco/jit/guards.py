@@ -15,9 +15,9 @@ import weakref
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from ricalco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, is_library_type, kind_of
-from ricalco.python.scan import CodeFacts, is_user_code, scan
-from ricalco.python.source import is_library_file
+from ricalco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, kind_of
+from ricalco.python.scan import CodeFacts, scan
+from ricalco.python.users import is_library_module, is_library_type, is_user_code
 
 MISSING = object()
 _LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 20_000, 32, 256
@@ -276,8 +276,7 @@ class Walk:
             for chain in chains:
                 self._environment(chain)
             return
-        file = getattr(module, "__file__", None)
-        if file is None or is_library_file(file):
+        if is_library_module(module):
             return
         node = self._fetch(-1, "global", place)
         for name in dict.fromkeys([c.steps[0][1] for c in chains if c.steps and c.steps[0][0] == "attribute"]):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import types
 from array import array
@@ -15,8 +14,7 @@ import numpy as np
 
 from ricalco.core import Array, Tracer
 from ricalco.core.references import Reference
-from ricalco.python.scan import is_user_code
-from ricalco.python.source import is_library_file
+from ricalco.python.users import is_library_type, is_ours
 
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), range, slice)
 _BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Tracer, "tracer"), (Array, "device"),
@@ -63,7 +61,7 @@ def _kind_of(cls: type) -> str:
         return "simple"
     if isinstance(cls.__dict__.get("__wrapped__"), types.MemberDescriptorType) or cls is _CACHE:
         return "wrapper"
-    if "guarded" in cls.__dict__ and cls.__module__.startswith("ricalco."):
+    if "guarded" in cls.__dict__ and is_ours(cls):
         return "parts"
     return "opaque" if is_library_type(cls) else "object"
 
@@ -73,32 +71,6 @@ _CACHE = type(functools.cache(len))
 
 def _static(cls: type, name: str):
     return next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
-
-
-def is_library_type(cls: type) -> bool:
-    """Whether a class is not the user's: its attributes are its own business."""
-    found = _library_types.get(cls)
-    if found is None:
-        if len(_library_types) >= 4096:
-            _library_types.clear()
-        found = _library_types[cls] = _is_library_type(cls)
-    return found
-
-
-_library_types: dict[type, bool] = {}
-
-
-def _is_library_type(cls: type) -> bool:
-    module = cls.__module__
-    if module in ("builtins", "types", "typing", "abc", "enum", "dataclasses", "collections"):
-        return True
-    if any(isinstance(v, types.FunctionType) and is_user_code(v.__code__) for v in cls.__dict__.values()):
-        return False
-    loaded = sys.modules.get(module) if isinstance(module, str) else None
-    if module == "__main__" or loaded is None:
-        return False
-    file = getattr(loaded, "__file__", None)
-    return file is None or is_library_file(file)
 
 
 # --- equality --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ricalco.control.callbacks.host import CalledBack, called_back
 from ricalco.core import Tracer
 from ricalco.core.references import Cell
 from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
-from ricalco.python.sites import BACKWARD
+from ricalco.python.places import BACKWARD
 from ricalco.reroll import NearMiss, Rerolled
 from ricalco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
 from ricalco.tracing.recording.branching import branch_words

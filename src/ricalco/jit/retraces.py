@@ -16,7 +16,7 @@ from ricalco.core.errors import RicalcoError
 from ricalco.jit.causes import Cause, Signature, captured, describe, differences, nearest, new_function, type_text
 from ricalco.jit.kinds import kind_of
 from ricalco.jit.stale import lent_differences
-from ricalco.python.source import user_frame
+from ricalco.python.places import user_frame
 
 _QUIET = 8  # traces of one function that nothing is said about
 _COMPARED = 64  # a new signature is compared with this many of the latest

@@ -17,7 +17,7 @@ from ricalco.core import effects
 from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, subjaxprs
 from ricalco.ir.rewrite import has_effects, map_subjaxprs
 from ricalco.ops.structure import aval_of
-from ricalco.python.sites import BACKWARD, short_path
+from ricalco.python.places import BACKWARD
 from ricalco.tracing import place_of
 
 _DROPPED = {effects.DEBUG, effects.ORDERED_DEBUG}  # callbacks for the reader are not called again
@@ -155,7 +155,7 @@ class Finder:
         at = f" at {place}" if place is not None else ""
         lines = [f"invalid value ({self.value}) in the result of {name}{at}", ""]
         if place is not None:
-            lines.append(f"  Line:      {short_path(place.file)}:{place.line}, in {place.function}:  {place.text}")
+            lines.append(f"  Line:      {place.where}, in {place.function}:  {place.text}")
         if backward:
             lines.append("  Pass:      the backward pass; the line is the one whose derivative this is")
         types = ", ".join(aval_of(x).short for x in values)

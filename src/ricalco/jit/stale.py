@@ -19,7 +19,7 @@ from ricalco.core.errors import RicalcoError
 from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from ricalco.jit.guards import Walk, live_parts
 from ricalco.jit.records import StaleCapture, TraceRecord
-from ricalco.python.source import user_frame, warn_at_user_line
+from ricalco.python.places import user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 

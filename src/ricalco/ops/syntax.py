@@ -25,7 +25,7 @@ from ricalco.ops.structure import (
     broadcast_in_dim,
     convert_element_type,
 )
-from ricalco.tracing import StagedTracer, is_internal, record_program, scalar, user_frame
+from ricalco.tracing import StagedTracer, known_to_pass_on, record_program, scalar, user_frame
 
 _BINARY = '''
 def {name}(x, y):
@@ -49,7 +49,7 @@ def {name}(x, y):
                 eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
                 if trace.where is None:
                     frame = getframe(1)
-                    if is_internal(frame.f_code.co_filename) is not False:
+                    if passing(frame.f_code.co_filename) is not False:
                         frame = user_frame(1)
                     eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
                 else:
@@ -76,7 +76,7 @@ def {name}(x, /):
                 eqn.primitive, eqn.invars, eqn.params = primitive, [x], no_params
                 if trace.where is None:
                     frame = getframe(1)
-                    if is_internal(frame.f_code.co_filename) is not False:
+                    if passing(frame.f_code.co_filename) is not False:
                         frame = user_frame(1)
                     eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
                 else:
@@ -125,7 +125,7 @@ def _table() -> dict:
 def _generate(template: str, name: str, order: str, **scope) -> Callable:
     scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state,
                  new=object.__new__, literals=_literals, literal_of=_literal_of, no_params=_NO_PARAMS,
-                 getframe=sys._getframe, settings=options.thread, is_internal=is_internal, user_frame=user_frame)
+                 getframe=sys._getframe, settings=options.thread, passing=known_to_pass_on, user_frame=user_frame)
     code = _code(template, order).replace(co_name=name, co_qualname=name)
     return FunctionType(code, scope, name)
 

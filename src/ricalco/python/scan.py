@@ -6,8 +6,6 @@ import sys
 from types import CodeType
 from typing import NamedTuple
 
-from ricalco.python.source import is_library_file
-
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 _CELL = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
@@ -230,8 +228,3 @@ def _chain(code: CodeType, steps: list[tuple], place: int) -> Chain:
 
 def _subscripts(step: tuple) -> bool:
     return step[0] == "BINARY_SUBSCR" or (step[0] == "BINARY_OP" and step[2] == _SUBSCRIPT)
-
-
-def is_user_code(code: CodeType) -> bool:
-    """Whether a code object is the user's: not ricalco's, an installed package's or the standard library's."""
-    return not is_library_file(code.co_filename)

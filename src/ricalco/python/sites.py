@@ -6,47 +6,23 @@ from __future__ import annotations
 
 import ast
 import dis
-import itertools
 import linecache
 import os
 import sys
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_BETWEEN = tuple(os.path.dirname(os.path.abspath(module.__file__)) + os.sep for module in (np, os))
-_INSTALLED = ("site-packages" + os.sep, "dist-packages" + os.sep)
-_GENERATED = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"}
+from ricalco.python.places import Place, leave, place_of, position_at
+from ricalco.python.users import is_user_code, is_written, passes_on, whose
+
+_ASKING = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), room) + os.sep
+                for room in ("core", "python"))
 # These move values about: the operand was computed by the instruction before them.
 _MOVES = {"CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG", "TO_BOOL", "POP_TOP", "DUP_TOP"}
 _KEPT_FILES = 32
 MISSING = object()
-
-
-class Place(NamedTuple):
-    """A span of source: lines from 1, columns from 0 in UTF-8 bytes; the function it stands in."""
-    file: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{short_path(self.file)}:{self.line}"
-
-    @property
-    def text(self) -> str:
-        """The source line without indentation; empty where there is no source."""
-        return linecache.getline(self.file, self.line).strip()
-
-
-def short_path(file: str) -> str:
-    """`file` relative to the working directory if it lies below it."""
-    here = os.getcwd() + os.sep
-    return file[len(here):] if file.startswith(here) else file
 
 
 class Tree(NamedTuple):
@@ -87,66 +63,6 @@ def tree_of(file: str, module_globals: dict) -> Tree | None:
     return tree
 
 
-def between(frame: FrameType) -> bool:
-    """Whether the frame is the library's, NumPy's or the standard library's, not the user's."""
-    code = frame.f_code
-    file = code.co_filename
-    if file.startswith(_PACKAGE) or file.startswith("<frozen ") or f"{os.sep}optree{os.sep}" in file:
-        return True
-    if file == "<string>" and code.co_name in _GENERATED:
-        return True
-    return file.startswith(_BETWEEN) and (file.startswith(_BETWEEN[0]) or not _installed(file))
-
-
-def _installed(file: str) -> bool:
-    return any(part in file for part in _INSTALLED)
-
-
-def place_at(frame: FrameType) -> Place:
-    """The span of the instruction that the frame is at."""
-    code = frame.f_code
-    return _place(code, _span(code, frame.f_lasti), frame.f_lineno)
-
-
-# By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.
-_positions: dict[int, tuple[CodeType, list]] = {}
-
-
-def positions_of(code: CodeType) -> list[tuple]:
-    """``co_positions`` of a code object as a list, made once."""
-    found = _positions.get(id(code))
-    if found is None:
-        if len(_positions) >= 2048:
-            _positions.clear()
-        found = _positions[id(code)] = code, list(code.co_positions())
-    return found[1]
-
-
-# Set in the place (code, lasti) of an equation that a backward pass made: the rest of it is the forward line's.
-BACKWARD = 1 << 40
-
-
-def span_at(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
-    """First line, column, last line and last column of instruction `lasti`; what is not known is the function's."""
-    table = positions_of(code)
-    lasti &= ~BACKWARD
-    start, stop, left, right = table[lasti // 2] if 0 <= lasti < 2 * len(table) else (None,) * 4
-    line = start or code.co_firstlineno
-    return line, left or 0, stop or line, right or 0
-
-
-def _span(code, offset: int) -> tuple:
-    for span in itertools.islice(code.co_positions(), max(offset, 0) // 2, None):
-        return span
-    return None, None, None, None
-
-
-def _place(code, span: tuple, line: int | None) -> Place:
-    start, stop, left, right = span
-    start = start or line or code.co_firstlineno
-    return Place(code.co_filename, start, left or 0, stop or start, right or 0, code.co_name)
-
-
 class Site:
     """The user's instruction that asked a traced value for its data. Holds a frame: never keep one.
 
@@ -166,13 +82,12 @@ class Site:
     __slots__ = ("place", "opcode", "node", "operand", "direct", "caller", "tracer", "tree", "frame", "negated")
 
     def __init__(self, tracer):
-        inner = frame = _leave_core(sys._getframe(1))
-        while frame.f_back is not None and between(frame):
-            frame = frame.f_back
-        if between(frame):
+        inner = _asking(sys._getframe(1))
+        frame = _leave(inner)
+        if passes_on(frame.f_code.co_filename):
             frame = inner
         self.tracer, self.frame, self.direct = tracer, frame, frame is inner
-        self.place = place_at(frame)
+        self.place = _place_at(frame)
         self.caller = _caller_of(frame)
         self._read_instruction()
 
@@ -190,8 +105,8 @@ class Site:
         while before > 0 and dis.opname[raw[before]] in _MOVES:
             before -= 2
         self.tree = tree_of(code.co_filename, self.frame.f_globals)
-        self.node = self.find(_span(code, offset))
-        self.operand = self.find(_span(code, before)) if before >= 0 else None
+        self.node = self.find(position_at(code, offset))
+        self.operand = self.find(position_at(code, before)) if before >= 0 else None
         if self.operand is None:
             self.operand = self.node
 
@@ -255,21 +170,33 @@ class Site:
         return MISSING
 
 
-def _leave_core(frame: FrameType) -> FrameType:
-    """The frame that asked for the value: outside this room."""
-    here = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+def _place_at(frame: FrameType) -> Place:
+    """The span of the instruction that the frame is at."""
+    return place_of(frame.f_code, frame.f_lasti)._replace(function=frame.f_code.co_name)
+
+
+def _asking(frame: FrameType) -> FrameType:
+    """The frame that asked for the value: outside this room and `core`."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_ASKING):
         frame = frame.f_back
     return frame
 
 
+def _leave(frame: FrameType) -> FrameType:
+    """The innermost frame from `frame` outwards whose code somebody wrote down."""
+    frame = leave(frame)
+    while is_written(frame.f_code) and frame.f_back is not None:
+        frame = leave(frame.f_back)
+    return frame
+
+
 def _caller_of(frame: FrameType) -> Place | None:
-    if not _installed(frame.f_code.co_filename):
+    if whose(frame.f_code.co_filename) != "installed":
         return None
     outer = frame.f_back
     while outer is not None:
-        if not between(outer) and not _installed(outer.f_code.co_filename):
-            return place_at(outer)
+        if is_user_code(outer.f_code):
+            return _place_at(outer)
         outer = outer.f_back
     return None
 

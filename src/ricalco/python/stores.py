@@ -6,8 +6,8 @@ import functools
 import re
 import types
 
+from ricalco.python.places import Place
 from ricalco.python.sites import tree_of
-from ricalco.python.source import Place
 
 _ADDING = {"append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "push",
            "put_nowait", "__setitem__", "register"}

@@ -6,16 +6,14 @@ import functools
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
-from types import TracebackType
 
 from ricalco.jit import TraceRecord
 from ricalco.jit.driver import Jit, extensions, jit
 from ricalco.jit.retraces import retraces
 from ricalco.jit.signature import flatten_arguments
-from ricalco.python.source import is_library_file, warn_at_user_line
+from ricalco.python.places import place_of_error, warn_at_user_line
 from ricalco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, accounts_of, stale_of
 from ricalco.report.tables import size_text
-from ricalco.tracing import Place, place_of
 from ricalco.tracing.observation.facts import Observation
 from ricalco.tracing.observation.observer import Observer
 from ricalco.transforms.arguments import check_callable, function_name
@@ -161,17 +159,6 @@ def defined_at(function: Callable) -> str:
     """``file:line``, if the function has source."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
-
-
-def place_of_error(traceback: TracebackType | None) -> Place | None:
-    """The innermost line of user code that an error went through."""
-    place = None
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not is_library_file(code.co_filename):
-            place = place_of(code, traceback.tb_lasti)
-        traceback = traceback.tb_next
-    return place
 
 
 def _accounts(this: Jit, args: tuple, kwargs: dict) -> tuple[Account, ...]:

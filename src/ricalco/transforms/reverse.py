@@ -12,7 +12,7 @@ from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
 from ricalco.ir.rewrite import reduced, silenced
 from ricalco.ops.references import addupdate_p, here, swap_p
 from ricalco.ops.structure import aval_of, instantiate
-from ricalco.python.sites import BACKWARD
+from ricalco.python.places import BACKWARD
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
 from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import discharge

@@ -26,8 +26,7 @@ from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ops.comparison import ne
 from ricalco.ops.selection import clamp
 from ricalco.ops.structure import as_atom, convert_element_type, literal_like, move_dim
-from ricalco.python.sites import BACKWARD
-from ricalco.python.source import warn_at_user_line
+from ricalco.python.places import BACKWARD, warn_at_user_line
 from ricalco.tracing import SelectedBranch, enclosing
 from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.arguments import check_array

@@ -14,7 +14,7 @@ from ricalco.avals import trees
 from ricalco.control.callbacks.functions import bind_callback, debug_callback_p
 from ricalco.core import Tracer
 from ricalco.core.effects import DEBUG, ORDERED_DEBUG
-from ricalco.python.source import is_library_file
+from ricalco.python.users import is_user
 from ricalco.tracing import user_frame
 
 _WAIT = 0.2  # seconds for a line from something that is no terminal
@@ -77,7 +77,7 @@ def _frames(innermost: FrameType, limit: int | None, filtered: bool) -> list[Fra
     found: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None and (limit is None or len(found) < limit):
-        if not (filtered and is_library_file(frame.f_code.co_filename)):
+        if not (filtered and not is_user(frame.f_code.co_filename)):
             found.append(frame)
         frame = frame.f_back
     return found

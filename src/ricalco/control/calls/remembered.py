@@ -14,7 +14,7 @@ import numpy as np
 from ricalco.avals import options
 from ricalco.core import state
 from ricalco.engine import DeviceArray
-from ricalco.python.source import is_library_file
+from ricalco.python.users import is_user
 
 _LIMIT = 512
 _DEPTH = 4  # of functions that call functions
@@ -89,7 +89,7 @@ def _contents(value, marks: list, held: list, depth: int) -> bool:
 
 def _function(function: FunctionType, marks: list, held: list, depth: int) -> bool:
     code = function.__code__
-    if (is_library_file(code.co_filename) and str(function.__module__).partition(".")[0] in _COMPUTING
+    if (not is_user(code.co_filename) and str(function.__module__).partition(".")[0] in _COMPUTING
             and function.__closure__ is None and not hasattr(function, "stands_for")):
         marks.append(id(function))
         held.append(function)

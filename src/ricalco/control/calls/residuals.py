@@ -8,7 +8,6 @@ from ricalco.avals import ShapedArray, trees
 from ricalco.control.calls.remat_programs import argument_paths
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from ricalco.ops.conversion import name_p
-from ricalco.python.sites import short_path
 from ricalco.tracing import enclosing, place_of, stage
 from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
 from ricalco.transforms.reverse import linearize_flat
@@ -193,4 +192,4 @@ def _enters(eqn: Eqn, index: int) -> bool:
 
 def _where(eqn: Eqn) -> str:
     place = place_of(eqn.code, eqn.lasti)
-    return f" from {short_path(place.file)}:{place.line}:{place.column} ({place.function})" if place else ""
+    return f" from {place.where}:{place.column} ({place.function})" if place else ""

@@ -15,7 +15,6 @@ from ricalco.engine import put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
-from ricalco.python.sites import short_path
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
@@ -199,7 +198,7 @@ class StagedFunction:
 
 def _capture_words(capture, name: str | None) -> str:
     place = capture.place
-    used = f", used at {short_path(place.file)}:{place.line}: {place.text}" if place is not None else ""
+    used = f", used at {place.where}: {place.text}" if place is not None else ""
     return f"{f'`{name}`' if name else 'a value'} ({capture.value.aval.short}){used}"
 
 

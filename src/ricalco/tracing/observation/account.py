@@ -9,7 +9,7 @@ import numpy as np
 
 from ricalco.core import Array
 from ricalco.ir import Jaxpr, Literal
-from ricalco.python.source import place_of
+from ricalco.python.places import place_of
 from ricalco.tracing.observation.decisions import outcome_text
 from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 from ricalco.tracing.observation.plan import NESTED, Plan, first_line

@@ -5,7 +5,7 @@ import ast
 import enum
 from collections import Counter
 
-from ricalco.python.source import Place
+from ricalco.python.places import Place
 from ricalco.tracing.observation.plan import Jump, extended, source_text
 from ricalco.tracing.observation.values import ABSENT, is_a, kind_of, summary
 

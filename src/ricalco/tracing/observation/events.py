@@ -1,48 +1,16 @@
 """The two ways in which Python tells what it runs: `sys.monitoring` from 3.12 on, `sys.settrace` before."""
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from opcode import opname as _OPNAMES
 from types import CodeType, FrameType
 
-from ricalco.python.source import is_library_file
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_GENERATED = ("<__array_function__", "<attrs ", "<lambdifygenerated")
 _get_ident = threading.get_ident
 _getframe = sys._getframe
 # Tool ids that no tool claims by convention come first.
 _TOOLS = (4, 3, 5, 2, 1, 0)
 HAS_MONITORING = hasattr(sys, "monitoring")
-
-
-class Users:
-    """Tells user code from the rest, by code object."""
-
-    def __init__(self, include_library: bool):
-        self.include_library = include_library
-        self._files: dict[str, bool] = {}
-
-    def __call__(self, code: CodeType) -> bool:
-        file = code.co_filename
-        known = self._files.get(file)
-        if known is None:
-            known = self._files[file] = self._of_file(file)
-        return known and not (file == "<string>" and _written(code))
-
-    def _of_file(self, file: str) -> bool:
-        if file.startswith((_PACKAGE, "<frozen ", "<ricalco ")):
-            return False
-        if file.startswith(_GENERATED):
-            return self.include_library
-        return self.include_library or not is_library_file(file)
-
-
-def _written(code: CodeType) -> bool:
-    """Whether the standard library wrote the function: methods of dataclasses and named tuples."""
-    return code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
 
 
 class Monitoring:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ricalco.python.source import Place
+from ricalco.python.places import Place
 
 
 class Read(NamedTuple):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import CodeType
 
 from ricalco.ir import Jaxpr
-from ricalco.python.source import is_library_file
+from ricalco.python.users import is_user_code, is_written, whose
 from ricalco.tracing.observation.account import account
-from ricalco.tracing.observation.events import HAS_MONITORING, Monitoring, Settrace, Users
+from ricalco.tracing.observation.events import HAS_MONITORING, Monitoring, Settrace
 from ricalco.tracing.observation.facts import Observation
 from ricalco.tracing.observation.watch import Watch
 
@@ -58,7 +59,7 @@ class Observer:
             raise ValueError(f'how must be "{Monitoring.how}" or "{Settrace.how}", not {how!r}')
         if how == Monitoring.how and not HAS_MONITORING:
             raise ValueError(f"{Monitoring.how} needs Python 3.12 or later")
-        self._watch = Watch(function, Users(include_library), is_library_file)
+        self._watch = Watch(function, _is_code_of_others if include_library else is_user_code)
         self._wanted = how or (Monitoring.how if HAS_MONITORING else Settrace.how)
         self._events: Monitoring | Settrace | None = None
         self._facts: Observation | None = None
@@ -102,6 +103,12 @@ class Observer:
             self._facts = account(self._watch, self.how, jaxpr, captures)
             self._watch.release()
         return self._facts
+
+
+def _is_code_of_others(code: CodeType) -> bool:
+    """Whether a code object is neither ricalco's nor the interpreter's own."""
+    file = code.co_filename
+    return whose(file) != "ours" and not file.startswith("<frozen ") and not is_written(code)
 
 
 def observe(function: Callable, *args, **kwargs) -> tuple[object, Observation]:

@@ -5,7 +5,7 @@ import ast
 import types
 
 from ricalco.core import Tracer
-from ricalco.python.source import Place
+from ricalco.python.places import Place
 from ricalco.tracing.observation.plan import COMPREHENSIONS, Plan
 from ricalco.tracing.observation.values import CONTAINER, IMMEDIATE, Found, is_a
 

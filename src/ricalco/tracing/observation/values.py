@@ -10,7 +10,6 @@ import functools
 import json
 import operator
 import os
-import sys
 import threading
 import types
 from typing import NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 
 from ricalco.avals import shaped
 from ricalco.core import Array, Tracer
+from ricalco.python.users import is_library_module, is_library_type
 
 ABSENT = object()
 IMMEDIATE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
@@ -182,9 +182,8 @@ class Evaluator:
     give is not found, and the reason is kept in `blocked`.
     """
 
-    def __init__(self, registry: Registry, is_library):
+    def __init__(self, registry: Registry):
         self.registry = registry
-        self.is_library = is_library  # of a file name
         self.blocked: dict[str, None] = {}
         self._rules = {ast.Name: self._name, ast.Attribute: self._attribute, ast.Subscript: self._subscript,
                        ast.Call: self._call, ast.Constant: self._constant, ast.UnaryOp: self._unary,
@@ -199,13 +198,9 @@ class Evaluator:
         if is_a(value, Tracer):
             return Found(value, path, "traced")
         known = self.registry.find(value)
-        if known is None and is_a(value, type) and not self.library_class(value):
+        if known is None and is_a(value, type) and not is_library_type(value):
             return Found(value, path, "outside")  # `cls`
         return known or Found(value, path, origin)
-
-    def library_class(self, cls: type) -> bool:
-        module = sys.modules.get(cls.__module__)
-        return module is None or self.library_module(module)
 
     def _constant(self, node, state) -> Found:
         return Found(node.value, repr(node.value), "inside")
@@ -251,7 +246,7 @@ class Evaluator:
         value = frame.f_globals.get(name, ABSENT)
         if value is not ABSENT:
             if is_a(value, types.ModuleType):
-                return Found(value, name, "library" if self.library_module(value) else "outside")
+                return Found(value, name, "library" if is_library_module(value) else "outside")
             return self._outside(value, f"global {name}")
         value = frame.f_builtins.get(name, ABSENT)
         return None if value is ABSENT else Found(value, name, "library")
@@ -261,10 +256,6 @@ class Evaluator:
             return Found(value, path, "traced")
         self.registry.add(value, path, origin)
         return Found(value, path, origin)
-
-    def library_module(self, module) -> bool:
-        file = vars(module).get("__file__")
-        return file is None or self.is_library(file)
 
     def _attribute(self, node, state):
         base = self.find(node.value, state)
@@ -281,7 +272,7 @@ class Evaluator:
             if value is ABSENT:
                 return None
             if is_a(value, types.ModuleType):
-                return Found(value, path, "library" if self.library_module(value) else "outside")
+                return Found(value, path, "library" if is_library_module(value) else "outside")
             if value is os.environ:
                 return Found(value, "os.environ", "outside")
             return self._outside(value, path) if base.origin == "outside" else Found(value, path, "library")

@@ -6,7 +6,6 @@ import enum
 import functools
 import gc
 import inspect
-import sys
 import threading
 import types
 from collections import Counter
@@ -16,8 +15,8 @@ import numpy as np
 from ricalco.core import Tracer
 from ricalco.core import state as interpreter
 from ricalco.core.references import Reference
-from ricalco.python.sites import positions_of
-from ricalco.python.source import Place
+from ricalco.python.places import Place, positions_of
+from ricalco.python.users import is_library_type
 from ricalco.tracing.observation.decisions import Decisions
 from ricalco.tracing.observation.effects import changes_argument, dropped_update, effect_of_call
 from ricalco.tracing.observation.plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
@@ -53,11 +52,10 @@ _VALUES = ("number", "string", "bool", "None", "array")
 class Watch:
     """Takes the events of one thread and keeps the facts."""
 
-    def __init__(self, function, is_user, is_library):
+    def __init__(self, function, is_user):
         self.is_user = is_user  # of a code object
-        self.is_library = is_library  # of a file name
         self.registry = Registry()
-        self.values = Evaluator(self.registry, is_library)
+        self.values = Evaluator(self.registry)
         self.frames: dict[int, FrameState] = {}
         self.plans: dict[int, Plan] = {}
         self.reads: dict[tuple, ReadRecord] = {}
@@ -348,8 +346,7 @@ class Watch:
         """Whether the object is one of a library that is merely used: a lock, a logger, a file."""
         if path in ("self", "cls") or is_a(value, (np.dtype, type, types.SimpleNamespace)):
             return path in ("self", "cls")
-        module = sys.modules.get(type(value).__module__)
-        return module is not None and self.values.library_module(module)
+        return is_library_type(type(value))
 
     def _read(self, state: FrameState, node) -> None:
         found = self.values.find(node, state)

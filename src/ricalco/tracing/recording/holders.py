@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 import gc
 import logging
-import os
 import sys
 import types
 from collections import deque
@@ -13,17 +12,16 @@ from typing import NamedTuple
 from ricalco.avals import trees
 from ricalco.core import Tracer
 from ricalco.core.references import Reference
-from ricalco.python.source import Place
+from ricalco.python.places import Place
+from ricalco.python.users import is_our_module, is_ours, passes_on, whose
 from ricalco.tracing.recording.names import find_name
 
 _DEPTH, _WIDTH = 10, 64
-_PACKAGE = __name__.partition(".")[0]
-_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What these hold is gone soon, or is nobody's state.
 _ENDS = (types.FrameType, types.TracebackType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType,
          logging.LogRecord, types.ModuleType)
 _MISSING = object()
-_HANDED_OUT = f"{_PACKAGE}.numpy."  # objects like `x.at[0]` are the user's to keep
+_HANDED_OUT = "ricalco.numpy."  # objects like `x.at[0]` are the user's to keep
 _SHOWN_KEYS = {str, int, float, bool, bytes, type(None)}
 _PASSING = {"list_iterator", "tuple_iterator", "dict_itemiterator", "dict_valueiterator", "set_iterator"}
 _EMPTY = types.CellType()
@@ -154,9 +152,9 @@ class Holders:
             self._carriers.append((step.start, holder))
             return _Step(holder, step.suffix, step)
         if issubclass(cls, type):
-            return None if _of_package(holder) or step.key is _MISSING else \
+            return None if is_ours(holder) or step.key is _MISSING else \
                 f"{holder.__qualname__.rpartition('<locals>.')[2]}.{step.key}{step.suffix}"
-        if _of_package(cls) and cls is not trees.Partial and not cls.__module__.startswith(_HANDED_OUT):
+        if is_ours(cls) and cls is not trees.Partial and not cls.__module__.startswith(_HANDED_OUT):
             return None
         if issubclass(cls, dict):
             return self._dict_step(holder, step)
@@ -179,8 +177,7 @@ class Holders:
         name = dict.get(holder, "__name__")
         module = sys.modules.get(name) if type(name) is str else None
         if (module is not None and _fields_of(module) is holder) or dict.__contains__(holder, "__builtins__"):
-            internal = type(name) is str and name.partition(".")[0] == _PACKAGE
-            return None if internal else f"global {key}{step.text}"
+            return None if is_our_module(name) else f"global {key}{step.text}"
         found = _Step(holder, step.text, step)
         found.key = key
         return found
@@ -211,8 +208,8 @@ class Holders:
 def user_function(function):
     """The user's function that one of the library's calls."""
     for _ in range(8):
-        inner = function.function if _of_package(type(function)) and hasattr(function, "function") else None
-        if inner is None and type(function) is types.FunctionType and function.__code__.co_filename.startswith(_FILES):
+        inner = function.function if is_ours(type(function)) and hasattr(function, "function") else None
+        if inner is None and type(function) is types.FunctionType and whose(function.__code__.co_filename) == "ours":
             cells = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
             inner = next((x for x in cells if callable(x) and not isinstance(x, type)), None)
         if inner is None:
@@ -244,10 +241,6 @@ def _functions(function) -> list:
     return found
 
 
-def _of_package(cls: type) -> bool:
-    return str(cls.__module__).partition(".")[0] == _PACKAGE
-
-
 def _closures(functions: list) -> dict[int, str]:
     """What the functions close over, by the id of its value."""
     found: dict[int, str] = {}
@@ -265,8 +258,7 @@ def _locals_of_user_frames() -> dict[int, str]:
     found: dict[int, str] = {}
     frame = sys._getframe(2)
     while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] != _PACKAGE and frame.f_locals is not frame.f_globals:
+        if not passes_on(frame.f_code.co_filename) and frame.f_locals is not frame.f_globals:
             for variable, value in frame.f_locals.items():
                 found.setdefault(id(value), f"local {variable} of {frame.f_code.co_name}")
         frame = frame.f_back

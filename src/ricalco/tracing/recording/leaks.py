@@ -10,8 +10,7 @@ from ricalco.avals import options
 from ricalco.core import Tracer, eager_trace, state
 from ricalco.core.errors import JAXTypeError
 from ricalco.ir import Jaxpr, Literal
-from ricalco.python.sites import short_path
-from ricalco.python.source import warn_at_user_line
+from ricalco.python.places import short_path, warn_at_user_line
 from ricalco.python.stores import stored_at
 from ricalco.tracing.recording.holders import Holder, Holders, user_function
 
@@ -61,7 +60,7 @@ def _message(function: str, holders: tuple[Holder, ...], more: int) -> str:
     for holder in holders:
         lines.append(f"  {holder.path}: {holder.type}{holder.computed}")
         if holder.stored is not None:
-            lines.append(f"    stored at {short_path(holder.stored.file)}:{holder.stored.line}: {holder.stored.text}")
+            lines.append(f"    stored at {holder.stored.where}: {holder.stored.text}")
         elif holder.created:
             lines.append(f"    made at {short_path(holder.created)}")
     if more:

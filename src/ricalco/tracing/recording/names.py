@@ -13,7 +13,7 @@ import numpy as np
 
 from ricalco.core import Array
 from ricalco.core.references import Reference
-from ricalco.python.sites import BACKWARD, positions_of
+from ricalco.python.places import BACKWARD, positions_of
 
 _LIMIT, _DEPTH = 20000, 6
 _SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}

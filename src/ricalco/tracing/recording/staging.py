@@ -14,7 +14,7 @@ from ricalco.core import Trace, Tracer, errors, state
 from ricalco.core.references import Cell, no_array
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
-from ricalco.python.source import place_of, user_frame
+from ricalco.python.places import place_of, user_frame
 
 _new = object.__new__
 

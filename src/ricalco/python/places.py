@@ -1,0 +1,120 @@
+"""Source places: the user's frame, kept as (code, instruction) and resolved to file, line and text on demand."""
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import warnings
+from types import CodeType, FrameType, TracebackType
+from typing import NamedTuple
+
+from ricalco.python.users import is_user, passes_on
+
+_getframe = sys._getframe
+
+
+class Place(NamedTuple):
+    """A span of source: lines from 1, columns from 0 in UTF-8 bytes; the function it stands in.
+
+    As text it is ``model.py:12``; `where` has the path too.
+    """
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    @property
+    def where(self) -> str:
+        """Path and line, the path relative to the working directory if it lies below it."""
+        return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        """The source line without indentation; empty where there is no source."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+def short_path(file: str) -> str:
+    """`file` relative to the working directory if it lies below it."""
+    here = os.getcwd() + os.sep
+    return file[len(here):] if file.startswith(here) else file
+
+
+def clip(text: str, limit: int = 60) -> str:
+    """`text` in at most `limit` characters."""
+    return text if len(text) <= limit else text[:limit - 3] + "..."
+
+
+# --- positions -------------------------------------------------------------------------------
+
+# By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.
+_positions: dict[int, tuple[CodeType, list]] = {}
+
+
+def positions_of(code: CodeType) -> list[tuple]:
+    """``co_positions`` of a code object as a list, made once."""
+    found = _positions.get(id(code))
+    if found is None:
+        if len(_positions) >= 2048:
+            _positions.clear()
+        found = _positions[id(code)] = code, list(code.co_positions())
+    return found[1]
+
+
+# Set in the place (code, lasti) of an equation that a backward pass made: the rest of it is the forward line's.
+BACKWARD = 1 << 40
+
+
+def position_at(code: CodeType, lasti: int) -> tuple:
+    """First line, last line, column and last column of instruction `lasti`; each may be None."""
+    table, index = positions_of(code), (lasti & ~BACKWARD) // 2
+    return table[index] if 0 <= index < len(table) else (None,) * 4
+
+
+def place_of(code: CodeType | None, lasti: int) -> Place | None:
+    """The place of instruction `lasti` of `code`, or its function's; None for an equation no user line made."""
+    if code is None:
+        return None
+    start, stop, left, right = position_at(code, lasti)
+    line = start or code.co_firstlineno
+    return Place(code.co_filename, line, left or 0, stop or line, right or 0, code.co_qualname)
+
+
+# --- the user's frame ------------------------------------------------------------------------
+
+def user_frame(depth: int = 1) -> FrameType:
+    """The innermost frame that is not the library's."""
+    return leave(_getframe(depth + 1))
+
+
+def leave(frame: FrameType) -> FrameType:
+    """The innermost frame from `frame` outwards that is not the library's; the outermost if all are."""
+    while passes_on(frame.f_code.co_filename):
+        outer = frame.f_back
+        if outer is None:
+            break
+        frame = outer
+    return frame
+
+
+def warn_at_user_line(warning: Warning) -> None:
+    """Warn at the line of the user's that is running, however many frames of the library are above it."""
+    frame = user_frame()
+    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno,
+                           module=frame.f_globals.get("__name__"))
+
+
+def place_of_error(traceback: TracebackType | None) -> Place | None:
+    """The innermost line of the user's that an error went through."""
+    place = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_user(code.co_filename):
+            place = place_of(code, traceback.tb_lasti)
+        traceback = traceback.tb_next
+    return place
