@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ricalco.avals import ShapedArray
@@ -106,17 +106,49 @@ class Jaxpr:
 
 
 class ClosedJaxpr:
-    """A jaxpr and the values of its constvars. Compared by identity."""
-    __slots__ = ("jaxpr", "consts", "__weakref__")
+    """A jaxpr and the values of its constvars. Compared by identity.
+
+    Attributes
+    ----------
+    jaxpr : Jaxpr
+    consts : list
+    memo : dict
+        What is remembered of the program (its transforms, what it was compiled to): that lives and dies with it. A
+        value should not hold the program itself, which would then wait for the cyclic collector.
+    """
+    __slots__ = ("jaxpr", "consts", "memo", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence = ()):
         self.jaxpr, self.consts = jaxpr, list(consts)
+        self.memo: dict = {}
+
+    def kept(self, key, make: Callable):
+        """``make()``, remembered with the program."""
+        memo = self.memo
+        if key in memo:
+            return memo[key]
+        if not memo:
+            _remembering.add(self)
+        found = memo[key] = make()
+        return found
 
     in_avals = property(lambda self: self.jaxpr.in_avals)
     out_avals = property(lambda self: self.jaxpr.out_avals)
     eqns = property(lambda self: self.jaxpr.eqns)
     effects = property(lambda self: self.jaxpr.effects)
     literals = property(lambda self: self.consts)
+
+
+_remembering: weakref.WeakSet[ClosedJaxpr] = weakref.WeakSet()
+
+
+def clear_memos() -> None:
+    """Forget what is remembered of every program that lives."""
+    while _remembering:
+        try:
+            _remembering.pop().memo.clear()
+        except KeyError:  # the last one has just gone
+            return
 
 
 def key_of(params: dict) -> tuple:

@@ -9,7 +9,7 @@ from ricalco.avals import ShapedArray, options, trees
 from ricalco.control.calls.remembered import clear_remembered
 from ricalco.engine import clear_scalars, disk_cache
 from ricalco.engine.client import let_go
-from ricalco.ir import ClosedJaxpr, DebugInfo
+from ricalco.ir import ClosedJaxpr, DebugInfo, clear_memos
 from ricalco.jit.driver import clear_all
 from ricalco.jit.eager import eager
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
@@ -143,6 +143,7 @@ def clear_caches() -> None:
     >>> ricalco.clear_caches()
     """
     clear_all()
+    clear_memos()
     clear_plans()
     clear_remembered()
     clear_ready()

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 
 import numpy as np
 
@@ -68,7 +67,7 @@ class EagerTrace(Trace):
     process, apply : callable
         `compute` and `compute_program`; while a thread asks for results to be looked at, `watch` and `watch_program`.
     """
-    __slots__ = ("quick", "process", "apply", "_watching", "_compiled", "_by_program", "_by_text", "_lock")
+    __slots__ = ("quick", "process", "apply", "_watching", "_compiled", "_by_text", "_lock")
 
     eager = True
 
@@ -77,7 +76,6 @@ class EagerTrace(Trace):
         self._watching = 0  # options in use, of all threads, that ask for it
         self._set_quick(True)
         self._compiled: dict[tuple, Executable] = {}
-        self._by_program: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._by_text: dict[str, Executable | bytes] = {}
         self._lock = threading.Lock()
 
@@ -175,16 +173,14 @@ class EagerTrace(Trace):
 
     def _process_program(self, primitive, arrays, params, programs):
         """Operations that hold programs: a program that was run before, or one whose text was."""
-        memo = self._by_program.setdefault(programs[0], {})
-        # The memo goes with the program: nothing in it may keep that alive.
-        key = (primitive, key_of(params), *[x.aval for x in arrays])
-        executable = memo.get(key)
-        if executable is None:
+
+        def load() -> Executable:
             avals = [x.aval for x in arrays]
             out = primitive.type_of(tuple(avals), params)
             outs = out if primitive.multiple_results else [out]
-            memo[key] = executable = self._load(_lowered(primitive, avals, outs, params), outs)
-        outs = executable(arrays)
+            return self._load(_lowered(primitive, avals, outs, params), outs)
+
+        outs = programs[0].kept((primitive, key_of(params), *[x.aval for x in arrays]), load)(arrays)
         return outs if primitive.multiple_results else outs[0]
 
     def _load(self, module: LoweredModule, outs) -> Executable:
@@ -208,7 +204,6 @@ class EagerTrace(Trace):
     def clear(self) -> None:
         with self._lock:
             self._compiled.clear()
-            self._by_program.clear()
             self._by_text.clear()
             _numbers.clear()
 

@@ -1,7 +1,6 @@
 """`vmap`: a value carries which of its axes is mapped. The batch rule of each primitive does the work."""
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -155,18 +154,13 @@ class BatchedProgram(NamedTuple):
     selected: list
 
 
-_batched: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def batched_program(closed: ClosedJaxpr, size: int, dims: Sequence, mapped_out: Sequence[bool] | None = None
                     ) -> BatchedProgram:
     """`closed` over a batch of `size`, remembered.
 
     With `mapped_out`, the outputs marked are mapped along axis 0 whether or not they vary.
     """
-    key = (size, tuple(dims), None if mapped_out is None else tuple(mapped_out))
-    memo = _batched.setdefault(closed, {})
-    if key not in memo:
+    def make() -> BatchedProgram:
         found: list = []
 
         def function(*args):
@@ -179,6 +173,8 @@ def batched_program(closed: ClosedJaxpr, size: int, dims: Sequence, mapped_out: 
 
         staged = stage(function, [with_dim(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)],
                        closed.jaxpr.debug)
-        memo[key] = BatchedProgram(staged.closed, tuple(found), staged.selected)
-    keep_selected(memo[key].selected)
-    return memo[key]
+        return BatchedProgram(staged.closed, tuple(found), staged.selected)
+
+    batched = closed.kept(("batched", size, tuple(dims), None if mapped_out is None else tuple(mapped_out)), make)
+    keep_selected(batched.selected)
+    return batched

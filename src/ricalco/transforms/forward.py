@@ -1,7 +1,6 @@
 """Forward mode: a value carries its tangent. The jvp rule of each primitive does the work."""
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -205,15 +204,11 @@ class JvpProgram:
         self.closed, self.nonzero_out = closed, nonzero_out
 
 
-_jvp_programs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def jvp_program(closed: ClosedJaxpr, nonzero: Sequence[bool], instantiated: Sequence[bool] | None = None) -> JvpProgram:
     """The jvp of `closed`, remembered; output tangents marked in `instantiated` are made arrays."""
     nonzero = tuple(nonzero)
-    key = (nonzero, None if instantiated is None else tuple(instantiated))
-    known = _jvp_programs.setdefault(closed, {})
-    if key not in known:
+
+    def make() -> JvpProgram:
         avals = closed.in_avals
         found: list[bool] = []
 
@@ -229,7 +224,6 @@ def jvp_program(closed: ClosedJaxpr, nonzero: Sequence[bool], instantiated: Sequ
 
         staged = stage(function, [*avals, *(tangent_aval(a) for n, a in zip(nonzero, avals) if n)],
                        closed.jaxpr.debug)
-        known[key] = JvpProgram(staged.closed, tuple(found))
-    return known[key]
+        return JvpProgram(staged.closed, tuple(found))
 
-
+    return closed.kept(("jvp", nonzero, None if instantiated is None else tuple(instantiated)), make)

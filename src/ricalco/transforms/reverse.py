@@ -1,7 +1,6 @@
 """Reverse mode: linearize (forward mode with the tangent part recorded), then transpose the record."""
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -144,21 +143,17 @@ class LinearTrace(StagingTrace):
         return errors.Origin(self.debug.name, (), None)
 
 
-_known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def _known_results(primitive, linear: tuple[bool, ...], args, params: dict) -> tuple[bool, ...]:
     """Which results of an operation that holds programs depend on none of the linear operands; remembered."""
-    memo = _known.setdefault(subjaxprs(params)[0], {})
-    key = (primitive, linear, key_of(params))
-    if key not in memo:
+    def make() -> tuple[bool, ...]:
         count = len(primitive.type_of(tuple([aval_of(x) for x in args]), params))
         found = []
         for i in range(count):
             operands, _, _ = reduced(primitive, [j == i for j in range(count)], params)
             found.append(not any(on and flag for on, flag in zip(operands, linear)))
-        memo[key] = tuple(found)
-    return memo[key]
+        return tuple(found)
+
+    return subjaxprs(params)[0].kept(("known", primitive, linear, key_of(params)), make)
 
 
 class Linearized(NamedTuple):
@@ -305,10 +300,6 @@ class LinearizedProgram(NamedTuple):
     residuals: int
 
 
-_linearized: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_transposed: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
 def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
                        instantiated: Sequence[bool] | None = None) -> LinearizedProgram:
     """`closed` split into its value and its derivative, remembered.
@@ -316,24 +307,23 @@ def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
     Output tangents marked in `instantiated` are part of the derivative even where they are zero.
     """
     nonzero = tuple(nonzero)
-    key = (nonzero, None if instantiated is None else tuple(instantiated))
-    memo = _linearized.setdefault(closed, {})
-    if key in memo:
-        return memo[key]
-    parts: list[Linearized] = []
 
-    def function(*args):
-        at = linearize_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), args, nonzero)
-        if instantiated is not None:
-            at = _instantiate_outputs(at, instantiated)
-        parts.append(at)
-        return [*at.outs, *at.consts]
+    def make() -> LinearizedProgram:
+        parts: list[Linearized] = []
 
-    staged = stage(function, closed.in_avals, closed.jaxpr.debug)
-    at = parts[0]
-    linear = expanded(at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars]))
-    memo[key] = LinearizedProgram(staged.closed, linear, at.nonzero, len(at.consts))
-    return memo[key]
+        def function(*args):
+            at = linearize_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), args, nonzero)
+            if instantiated is not None:
+                at = _instantiate_outputs(at, instantiated)
+            parts.append(at)
+            return [*at.outs, *at.consts]
+
+        staged = stage(function, closed.in_avals, closed.jaxpr.debug)
+        at = parts[0]
+        linear = expanded(at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars]))
+        return LinearizedProgram(staged.closed, linear, at.nonzero, len(at.consts))
+
+    return closed.kept(("linearized", nonzero, None if instantiated is None else tuple(instantiated)), make)
 
 
 def expanded(jaxpr: Jaxpr) -> ClosedJaxpr:
@@ -368,9 +358,7 @@ class TransposedProgram(NamedTuple):
 def transposed_program(closed: ClosedJaxpr, linear: Sequence[bool], nonzero_cts: Sequence[bool],
                        instantiated: bool = False) -> TransposedProgram:
     """The transpose of `closed`, remembered."""
-    key = (tuple(linear), tuple(nonzero_cts), instantiated)
-    memo = _transposed.setdefault(closed, {})
-    if key not in memo:
+    def make() -> TransposedProgram:
         found: list[bool] = []
         known_avals = [a for a, is_linear in zip(closed.in_avals, linear) if not is_linear]
         ct_avals = [tangent_aval(a) for a, on in zip(closed.out_avals, nonzero_cts) if on]
@@ -387,7 +375,6 @@ def transposed_program(closed: ClosedJaxpr, linear: Sequence[bool], nonzero_cts:
             return [ct for ct in outs if not isinstance(ct, Zero)]
 
         staged = stage(function, [*known_avals, *ct_avals], closed.jaxpr.debug)
-        memo[key] = TransposedProgram(staged.closed, tuple(found))
-    return memo[key]
+        return TransposedProgram(staged.closed, tuple(found))
 
-
+    return closed.kept(("transposed", tuple(linear), tuple(nonzero_cts), instantiated), make)

@@ -6,7 +6,6 @@ never end and an effect would be a lie.
 from __future__ import annotations
 
 from ricalco.avals import dtypes, shaped
-from ricalco.control.calls.programs import kept
 from ricalco.core import state
 from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from ricalco.ir.rewrite import has_effects
@@ -21,7 +20,7 @@ _CALLS = frozenset({"jit", "remat2", "closed_call"})
 
 def needs_mask(closed: ClosedJaxpr) -> bool:
     """Whether the program has loops that may not end, effects or callbacks."""
-    return kept(closed, "needs mask", lambda: any(map(_eqn_needs_mask, closed.eqns)))
+    return closed.kept("needs mask", lambda: any(map(_eqn_needs_mask, closed.eqns)))
 
 
 def _eqn_needs_mask(eqn) -> bool:
@@ -37,7 +36,7 @@ def masked_program(closed: ClosedJaxpr) -> ClosedJaxpr:
     NotImplementedError
         If the program has an effect that cannot be left out.
     """
-    return kept(closed, "masked", lambda: _masked(closed))
+    return closed.kept("masked", lambda: _masked(closed))
 
 
 def _masked(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -105,7 +104,7 @@ def _masked_while(eqn, taken, values: list):
     params = eqn.params
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     n, m = params["cond_nconsts"], params["body_nconsts"]
-    changes = {"cond_jaxpr": kept(condition, "while taken", lambda: _while_taken(condition)), "cond_nconsts": n + 1}
+    changes = {"cond_jaxpr": condition.kept("while taken", lambda: _while_taken(condition)), "cond_nconsts": n + 1}
     body_consts = values[n:n + m]
     if needs_mask(body):
         changes.update(body_jaxpr=_without_consts(body), body_nconsts=m + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ricalco.avals import ShapedArray
-from ricalco.control.calls.programs import dce_program, hoist, kept
+from ricalco.control.calls.programs import dce_program, hoist
 from ricalco.ir import ClosedJaxpr, Var
 from ricalco.ops.structure import zeros
 from ricalco.tracing import stage
@@ -56,7 +56,7 @@ def _reduced(branch: ClosedJaxpr, used: tuple[bool, ...], needed: tuple[bool, ..
         return ClosedJaxpr(closed.jaxpr.replace(invars=invars, debug=closed.jaxpr.debug._replace(arg_names=())),
                            closed.consts)
 
-    return closed if list(needed) == list(own) else kept(branch, ("reduced", used, needed), make)
+    return closed if list(needed) == list(own) else branch.kept(("reduced", used, needed), make)
 
 
 # --- what derivatives keep ---------------------------------------------------------------------------

@@ -1,16 +1,12 @@
 """What higher-order primitives share: constants hoisted out of sub-programs, operands prepared."""
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ricalco.avals import options
 from ricalco.core import state
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.rewrite import dce
-
-_hoisted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
@@ -21,13 +17,13 @@ def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
     """
     if not closed.consts:
         return closed, []
-    found = _hoisted.get(closed)
-    if found is None:
+
+    def make():
         jaxpr = closed.jaxpr
         debug = jaxpr.debug._replace(arg_names=())
-        found = ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
-        _hoisted[closed] = found
-    return found, closed.consts
+        return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
+
+    return closed.kept("hoisted", make), closed.consts
 
 
 def without_compiling() -> bool:
@@ -46,18 +42,10 @@ def dce_program(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr,
 
     def make():
         program, inputs = dce(closed, used)
-        return (None if program is closed else program), inputs  # a memory that held its own key would never be freed
+        return (None if program is closed else program), inputs  # no reference cycle
 
-    program, inputs = kept(closed, ("dce", used), make)
+    program, inputs = closed.kept(("dce", used), make)
     return closed if program is None else program, inputs
-
-
-def kept(closed: ClosedJaxpr, key, make: Callable):
-    """``make()``, remembered with the program that it is made of for as long as that lives."""
-    memo = _kept.setdefault(closed, {})
-    if key not in memo:
-        memo[key] = make()
-    return memo[key]
 
 
 def passed_on(closed: ClosedJaxpr, first: int) -> list[int | None]:
@@ -77,4 +65,4 @@ def without_passed_on(closed: ClosedJaxpr, first: int) -> tuple[ClosedJaxpr, lis
         left = [v for v, source in zip(outvars[first:], sources) if source is None]
         return ClosedJaxpr(closed.jaxpr.replace(outvars=[*outvars[:first], *left]), closed.consts), sources
 
-    return kept(closed, ("passed on", first), make)
+    return closed.kept(("passed on", first), make)

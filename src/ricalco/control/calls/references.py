@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ricalco.control.calls.programs import kept as remembered
 from ricalco.ir import ClosedJaxpr, Var
 from ricalco.ops.references import here
 from ricalco.transforms.discharge import pure_program
@@ -41,7 +40,7 @@ def arranged(closed: ClosedJaxpr, ins: Sequence[int], outs: Sequence[int]) -> Cl
         return ClosedJaxpr(jaxpr.replace(invars=[jaxpr.invars[i] for i in ins],
                                          outvars=[jaxpr.outvars[i] for i in outs], debug=debug), closed.consts)
 
-    return remembered(closed, ("arranged", tuple(ins), tuple(outs)), make)
+    return closed.kept(("arranged", tuple(ins), tuple(outs)), make)
 
 
 def discharge_scan(bind, values: list, refs: list, **params) -> tuple[list, list]:
@@ -116,4 +115,4 @@ def _condition(closed: ClosedJaxpr, refs: Sequence[int | None], carried: Sequenc
         debug = jaxpr.debug._replace(arg_names=())
         return ClosedJaxpr(jaxpr.replace(invars=[*consts, *leading, *jaxpr.invars[len(refs):]], debug=debug))
 
-    return remembered(closed, ("condition", tuple(refs), tuple(carried)), make)
+    return closed.kept(("condition", tuple(refs), tuple(carried)), make)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.control.calls.programs import kept, take
+from ricalco.control.calls.programs import take
 from ricalco.control.loops.scan import scan_p
 from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from ricalco.ir.rewrite import dce, has_effects, inline_calls, substitute
@@ -39,7 +39,7 @@ class Rematerialized(NamedTuple):
 def rematerialized(closed: ClosedJaxpr, nonzero: Sequence[bool], policy: Callable | None) -> Rematerialized:
     """The derivative of `closed`, remembered."""
     nonzero = tuple(nonzero)
-    return kept(closed, ("remat", nonzero, policy), lambda: _rematerialize(
+    return closed.kept(("remat", nonzero, policy), lambda: _rematerialize(
         linearized_program(closed, nonzero), len(closed.in_avals), len(closed.out_avals), policy))
 
 

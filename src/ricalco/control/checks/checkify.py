@@ -8,7 +8,6 @@ from ricalco.avals import ShapedArray, dtypes, trees
 from ricalco.control.branches.cond import bind_cond, cond_p
 from ricalco.control.branches.select import bind_select, select_branches_p
 from ricalco.control.calls.call import call, jit_p
-from ricalco.control.calls.programs import kept
 from ricalco.control.calls.remat import remat_p
 from ricalco.control.checks.errors import INDEX_GROUP, Check, ErrorCategory, Facts, Group, user_checks
 from ricalco.control.checks.primitive import Error, check_p
@@ -132,7 +131,7 @@ def _groups_of(eqn, categories) -> tuple[Group, ...] | None:
 
 
 def program_groups(closed: ClosedJaxpr, categories) -> tuple[Group, ...] | None:
-    return kept(closed, ("checkify groups", categories), lambda: _groups(closed.jaxpr, categories))
+    return closed.kept(("checkify groups", categories), lambda: _groups(closed.jaxpr, categories))
 
 
 # --- the interpreter -----------------------------------------------------------------------------
@@ -254,7 +253,7 @@ class _Checkify:
         With `fresh` it takes none, and starts without an error.
         """
         key = ("checkify", self.categories, self.groups, leading, fresh)
-        program, checks = kept(closed, key, lambda: self._staged(closed, leading, fresh))
+        program, checks = closed.kept(key, lambda: self._staged(closed, leading, fresh))
         self.checks.update(checks)
         return program
 
@@ -292,7 +291,7 @@ def without_checks(eqn):
     def bare(closed: ClosedJaxpr) -> ClosedJaxpr:
         if CHECK not in closed.effects:
             return closed
-        return kept(closed, "without checks", lambda: ClosedJaxpr(closed.jaxpr.replace(
+        return closed.kept("without checks", lambda: ClosedJaxpr(closed.jaxpr.replace(
             eqns=[without_checks(e) for e in closed.eqns if e.primitive is not check_p]), closed.consts))
 
     params = map_subjaxprs(eqn.params, bare)

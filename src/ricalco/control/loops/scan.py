@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
-from ricalco.control.calls.programs import dce_program, hoist, kept, take
+from ricalco.control.calls.programs import dce_program, hoist, take
 from ricalco.control.calls.references import discharge_scan
 from ricalco.control.loops.programs import (
     Loop,
@@ -174,7 +174,7 @@ def _jvp(primals, tangents, *, jaxpr, num_carry, num_consts, **how):
         invars = [v for a, b in zip(of_ins, of_dots) for v in (*a, *b)]
         return ClosedJaxpr(closed.jaxpr.replace(invars=invars, outvars=outs)), own
 
-    closed, own = kept(program.closed, ("scan jvp", num_consts, num_carry), interleaved)
+    closed, own = program.closed.kept(("scan jvp", num_consts, num_carry), interleaved)
     consts, init, xs = parts(primals, num_consts, num_carry)
     carry, ys = bind_scan(closed, [*own, *consts, *dots[0]], [*init, *dots[1]], [*xs, *dots[2]], how)
     avals = scan_p.type_of(tuple(map(aval_of, primals)), {"jaxpr": jaxpr, "num_carry": num_carry,
@@ -185,8 +185,8 @@ def _jvp(primals, tangents, *, jaxpr, num_carry, num_consts, **how):
 def run_known(known: ClosedJaxpr, consts, init, xs, n_outs: int, how: Loop) -> tuple[list, list, Plan, list]:
     """Run a body that gives residuals after its `n_outs` outputs: carry, stacked results, and the residuals."""
     n_consts, n_carry = len(consts), len(init)
-    plan = kept(known, ("residuals", n_consts, n_carry, n_outs),
-                lambda: plan_residuals(known, n_consts, n_carry, n_outs))
+    plan = known.kept(("residuals", n_consts, n_carry, n_outs),
+                      lambda: plan_residuals(known, n_consts, n_carry, n_outs))
     same = replay(plan.invariant.jaxpr, [], consts)
     carry, ys = bind_scan(plan.body, consts, init, xs, how)
     values = {"same": same, "x": xs, "y": ys}
@@ -209,8 +209,8 @@ def _linearize(trace, primals, tangents, params):
     dots = [_present(t, mask) for t, mask in zip(parts(tangents, num_consts, num_carry), on)]
     linear, own = hoist(program.linear)
     stacked = (*[False] * len(own), *plan.stacked)
-    closed = kept(linear, ("scan linear", stacked, len(dots[0]), len(dots[1])),
-                  lambda: arranged(linear, stacked, len(dots[0]), len(dots[1])))
+    closed = linear.kept(("scan linear", stacked, len(dots[0]), len(dots[1])),
+                         lambda: arranged(linear, stacked, len(dots[0]), len(dots[1])))
     fixed, rows = _by_kind([*own, *residuals], stacked)
     carry_dots, y_dots = bind_scan(closed, [*fixed, *dots[0]], dots[1], [*rows, *dots[2]], how)
     return outs, _spread([*carry_dots, *y_dots], program.nonzero_out, map(aval_of, outs))
@@ -231,18 +231,18 @@ def _transpose(cotangents, *args, jaxpr, num_carry, num_consts, **how):
     if not all(on[1]):
         # A carry that is not linear, as a counter: the loop runs forward first, to have its values.
         flags = (*on[0], *on[1], *on[2])
-        apart = kept(jaxpr, ("separate", flags), lambda: separate(jaxpr, flags, num_consts, num_carry))
+        apart = jaxpr.kept(("separate", flags), lambda: separate(jaxpr, flags, num_consts, num_carry))
         _, _, plan, residuals = run_known(apart.known, consts, init, xs, apart.carries, how)
         y_cts = take(y_cts, depends(jaxpr, flags)[num_carry:])
         carry_cts = take(carry_cts, on[1])
-        jaxpr = kept(apart.unknown, ("arranged", plan.stacked),
-                     lambda: arranged(apart.unknown, plan.stacked, sum(on[0]), sum(on[1])))
+        jaxpr = apart.unknown.kept(("arranged", plan.stacked),
+                                   lambda: arranged(apart.unknown, plan.stacked, sum(on[0]), sum(on[1])))
         consts, xs = _by_kind(residuals, plan.stacked)
         linear_consts = [False] * len(consts) + [True] * sum(on[0])
         linear_xs = [False] * len(xs) + [True] * sum(on[2])
     nonzero = tuple([not isinstance(ct, Zero) for ct in y_cts])
     key = ("scan transpose", tuple(linear_consts), tuple(linear_xs), nonzero)
-    body, own = kept(jaxpr, key, lambda: _transposed_body(jaxpr, linear_consts, linear_xs, nonzero))
+    body, own = jaxpr.kept(key, lambda: _transposed_body(jaxpr, linear_consts, linear_xs, nonzero))
     sums = [zeros(tangent_aval(x.aval)) for x, linear in zip(groups[0], on[0]) if linear]
     carry, x_cts = bind_scan(body, [*own, *consts], [*sums, *map(instantiate, carry_cts)], [*xs, *take(y_cts, nonzero)],
                              how._replace(reverse=not how.reverse))
@@ -332,8 +332,8 @@ def _dce(used, *, jaxpr, num_carry, num_consts, **how):
     inputs = [id(v) in here for v in jaxpr.jaxpr.invars]
     keep = [*inputs[:num_consts], *carry, *inputs[num_consts + num_carry:]]
     if not all(keep) or len(left.invars) != sum(keep):
-        body = kept(jaxpr, ("scan dce", tuple(keep), tuple(rows)),
-                    lambda: ClosedJaxpr(left.replace(invars=take(jaxpr.jaxpr.invars, keep))))
+        body = jaxpr.kept(("scan dce", tuple(keep), tuple(rows)),
+                          lambda: ClosedJaxpr(left.replace(invars=take(jaxpr.jaxpr.invars, keep))))
     params = {"jaxpr": body, "num_carry": sum(carry), "num_consts": sum(keep[:num_consts]), **how}
     return keep, params, [*carry, *rows]
 

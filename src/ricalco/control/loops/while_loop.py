@@ -7,7 +7,7 @@ import numpy as np
 
 from ricalco.avals import dtypes, shaped, tangent_aval
 from ricalco.control.branches.masking import masked_program
-from ricalco.control.calls.programs import dce_program, hoist, kept, take
+from ricalco.control.calls.programs import dce_program, hoist, take
 from ricalco.control.calls.references import discharge_while
 from ricalco.control.loops.programs import parts, settled
 from ricalco.core import Primitive, Zero
@@ -99,8 +99,8 @@ def _jvp(primals, tangents, *, body_jaxpr, body_nconsts, cond_jaxpr, cond_nconst
         of_consts, of_carry = dots[:len(const_dots)], dots[len(const_dots):]
         return ClosedJaxpr(closed.jaxpr.replace(invars=[*fixed, *of_consts, *carry, *of_carry])), own
 
-    body, own = kept(program.closed, ("while jvp", body_nconsts), interleaved)
-    cond = kept(cond_jaxpr, ("while jvp", tuple(on)), lambda: ClosedJaxpr(cond_jaxpr.jaxpr.replace(
+    body, own = program.closed.kept(("while jvp", body_nconsts), interleaved)
+    cond = cond_jaxpr.kept(("while jvp", tuple(on)), lambda: ClosedJaxpr(cond_jaxpr.jaxpr.replace(
         invars=[*cond_jaxpr.jaxpr.invars, *[Var(tangent_aval(a)) for a in take(body_jaxpr.out_avals, on)]])))
     outs = bind_while(cond, cond_consts, body, [*own, *body_consts, *const_dots], [*init, *init_dots])
     dots = iter(outs[n:])
@@ -156,8 +156,8 @@ def _batch(size, args, dims, *, body_jaxpr, body_nconsts, cond_jaxpr, cond_ncons
         cond_consts, body_consts = [*cond_own, *cond_consts], [*cond_own, *cond_consts, *body_own, *body_consts]
         key = ("while by element", cond, len(cond_consts))
         mask = len(body_own) if checked else -1
-        body = kept(body, key, lambda: _frozen_when_done(cond, body, (len(cond_consts), n, mask), size))
-        cond = kept(cond, "any", lambda: _any_left(cond))
+        body = body.kept(key, lambda: _frozen_when_done(cond, body, (len(cond_consts), n, mask), size))
+        cond = cond.kept("any", lambda: _any_left(cond))
     return bind_while(cond, cond_consts, body, body_consts, init), carry_dims
 
 
@@ -230,7 +230,7 @@ def _reads(whole: ClosedJaxpr, reduced: ClosedJaxpr, keep: Sequence[bool]) -> Cl
     if all(keep) and reduced is whole:
         return whole
     key = ("reads", tuple(keep))
-    return kept(reduced, key, lambda: ClosedJaxpr(reduced.jaxpr.replace(invars=take(whole.jaxpr.invars, keep))))
+    return reduced.kept(key, lambda: ClosedJaxpr(reduced.jaxpr.replace(invars=take(whole.jaxpr.invars, keep))))
 
 
 def _effects(*, cond_jaxpr, body_jaxpr, **params):
