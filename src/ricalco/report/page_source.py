@@ -22,9 +22,9 @@ from ricalco.tracing.observation.facts import Listing, SourceLine
 _MAX_NOTES = 4
 _CALL = re.compile(r"\b(\w+)\(")
 # Kinds of notes: sign and what it means.
-SIGNS = {"take": ("\N{BLACK DIAMOND}", "taken from outside"), "once": ("\N{BLACK CIRCLE}", "ran once, at trace time"),
-         "fork": ("\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "decided at trace time"),
-         "size": ("\N{WHITE SQUARE}", "shape read by Python"), "fail": ("\N{MULTIPLICATION X}", "raised here")}
+SIGNS = {"take": ("\N{BLACK DIAMOND}", "taken from outside"), "once": ("\N{BLACK CIRCLE}", "ran once"),
+         "fork": ("\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "decided"),
+         "size": ("\N{WHITE SQUARE}", "shape read"), "fail": ("\N{MULTIPLICATION X}", "raised here")}
 
 
 HEADS = '<div class="heads" aria-hidden="true"><i class="x">runs</i><i class="y">equations</i></div>'
