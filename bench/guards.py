@@ -85,7 +85,7 @@ def checking(make) -> tuple[Pair, int, float]:
     x, function = jnp.ones((4, 16)), make()
     ours, plain = ricalco.jit(function), ricalco.jit(function, on_stale="ignore")
     pair = side_by_side(lambda: ours(x), lambda: plain(x), rounds=25, repeat=(300, 300))
-    guards = next(iter(ours._jit.guards.values()))
+    guards = next(iter(ours._jit.entries.values())).guards
     if not guards:
         return pair, 0, 0.0
     check = guards.guarded(lambda args: None, lambda args: None, function)

@@ -22,8 +22,8 @@ X = np.ones(3, np.float32)
 def guards_of(function, *args, **options):
     f = ricalco.jit(function, **options)
     f(*(args or (X,)))
-    guards, = f._jit.guards.values()
-    return guards
+    entry, = f._jit.entries.values()
+    return entry.guards
 
 
 def paths_of(function, *args) -> list[str]:
@@ -74,7 +74,7 @@ def test_nothing_taken_is_nothing_guarded():
     assert paths_of(lambda x: jnp.sin(x) + x.shape[0] * np.pi) == []
     f = ricalco.jit(lambda x: x + 1)
     f(X)
-    assert not next(iter(f._jit.guards.values()))
+    assert not next(iter(f._jit.entries.values())).guards
     assert all(run.__name__ != "guarded" for run in f._jit.fast.values())
 
 
@@ -475,7 +475,7 @@ def test_the_check_is_made_when_it_is_first_needed():
     f = ricalco.jit(lambda x: x * number)
     x = jnp.ones(3)
     f(x)
-    guards, = f._jit.guards.values()
+    guards = next(iter(f._jit.entries.values())).guards
     assert guards._scope is None
     f(x)
     assert guards._scope is not None and guards.first_failure(f._jit.function) == -1
@@ -513,7 +513,7 @@ def test_arrays_large_and_small_in_turn(monkeypatch):
             f(1.0)
             calls += 1
         assert f.cache_info().misses == i + 2 and calls <= 2, (i, calls)
-    guards = next(reversed(f._jit.guards.values()))
+    guards = next(iter(f._jit.entries.values())).guards
     assert [c.always for c in guards.contents] == [True, False, False, False, False]
 
 

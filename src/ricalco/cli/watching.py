@@ -10,10 +10,10 @@ from time import perf_counter
 from types import SimpleNamespace
 
 from ricalco.jit import driver, stages
-from ricalco.jit.driver import Jit
+from ricalco.jit.driver import Entry, Jit
 from ricalco.jit.records import TraceRecord
 from ricalco.jit.retraces import retraces
-from ricalco.jit.stages import Compiled, Traced
+from ricalco.jit.stages import Compiled
 from ricalco.report.account import Account, account_of, stale_of
 from ricalco.report.account_text import file_line
 from ricalco.report.explain import defined_at
@@ -45,17 +45,17 @@ class Watcher:
         driver.watchers.remove(self._told)
         stages.watchers.remove(self._time_runs)
 
-    def _told(self, this: Jit, traced: Traced | None) -> None:
-        """A function has been made (`traced` is None) or traced."""
-        if traced is None:
+    def _told(self, this: Jit, entry: Entry | None) -> None:
+        """A function has been made (`entry` is None) or traced."""
+        if entry is None:
             self._made.add(this)
         elif this in self._made:
             # Now, for what is captured can be found by name as long as nobody binds the name to something else.
-            account = account_of(traced.record, traced=traced if self._keep else None,
-                                 guards=this.guards.get(id(traced)))
+            record = entry.traced.record
+            account = account_of(record, traced=entry.traced if self._keep else None, guards=entry.guards)
             past = (this.name, defined_at(this.function)), SimpleNamespace(history=this.history)
             with self._lock:
-                self._accounts.setdefault(id(traced.record), account)
+                self._accounts.setdefault(id(record), account)
                 self._histories[id(this.history)] = past
 
     def _time_runs(self, compiled: Compiled) -> None:

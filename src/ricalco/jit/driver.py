@@ -44,7 +44,7 @@ from ricalco.transforms.arguments import check_arrays, check_callable, function_
 
 _everything: weakref.WeakSet = weakref.WeakSet()
 # What `report` adds, for nothing here may import it (until it is loaded, what loads it stands there): methods of
-# jitted functions, by name, as ``(state, args, kwargs) -> result``; and who is told ``(state, traced)`` of each new
+# jitted functions, by name, as ``(state, args, kwargs) -> result``; and who is told ``(state, entry)`` of each new
 # jitted function (with None) and of each of its traces.
 extensions: dict[str, Callable] = {}
 watchers: list[Callable] = []
@@ -69,29 +69,67 @@ class CacheInfo(NamedTuple):
     currsize: int
 
 
-class Jit:
-    """The state of one jitted function: its options, and what it has traced and compiled."""
-    __slots__ = ("function", "name", "arguments", "keep_unused", "inline", "compiler_options", "reroll", "traced",
-                 "compiled",
-                 "fast", "flat", "quick", "records", "on_stale", "guards", "variants", "code", "history", "_locks",
-                 "_lock",
-                 "misses", "__weakref__")
+class Settings(NamedTuple):
+    """The options of `jit` that do not sort arguments."""
+    keep_unused: bool
+    inline: bool
+    on_stale: str
+    compiler_options: dict | None
+    reroll: str | None
 
-    def __init__(self, function: Callable, arguments: Arguments, *, keep_unused: bool, inline: bool, on_stale: str,
-                 compiler_options, reroll: str | None = None):
+
+class Entry:
+    """One trace of one signature of a jitted function, and what is made of it.
+
+    Attributes
+    ----------
+    traced : Traced
+    guards : Guards or None
+        What must be as it was for the trace to be used.
+    compiled : Compiled or None
+        Made when the program first runs.
+    variants : list of Entry
+        Those of the same signature, this one too; they captured different values.
+    """
+    __slots__ = ("compiled", "guards", "traced", "variants")
+
+    def __init__(self, traced: Traced, guards: Guards | None = None):
+        self.traced, self.guards, self.variants = traced, guards, [self]
+        self.compiled: Compiled | None = None
+
+    def holds(self, function: Callable) -> bool:
+        """Whether all that the trace took is what it was."""
+        return not self.guards or self.guards.first_failure(function) < 0
+
+    def program(self) -> Compiled:
+        """The compiled program, made by the first who asks."""
+        if self.compiled is None:
+            self.compiled = self.traced.lower().compile()
+        return self.compiled
+
+
+class Jit:
+    """The state of one jitted function: its options, and what it has traced and compiled.
+
+    Attributes
+    ----------
+    entries : dict of tuple to Entry
+        By signature: the entry that is used now.
+    known : dict of tuple to Entry
+        The same by keys that cost less: for positional arrays and numbers, and by XLA's own pytrees. An entry is asked
+        whether it still holds wherever it is found, so none has to be taken out.
+    fast : dict of tuple to callable
+        What runs the program, for positional arrays of ours and numbers.
+    """
+    __slots__ = ("function", "name", "arguments", "settings", "code", "entries", "known", "fast", "records", "history",
+                 "misses", "_lock", "_locks", "__weakref__")
+
+    def __init__(self, function: Callable, arguments: Arguments, settings: Settings):
         self.function, self.name, self.arguments = function, function_name(function), arguments
-        self.keep_unused, self.inline, self.compiler_options = keep_unused, inline, compiler_options
-        self.on_stale, self.reroll = on_stale, reroll
-        self.guards: dict[int, Guards | None] = {}  # by the id of the trace
-        self.variants: dict[tuple, list[Traced]] = {}  # traces of one signature with different captured values
-        self.code = sharing_key(function, arguments, keep_unused, inline, on_stale, compiler_options, reroll)
-        self.traced: dict[tuple, Traced] = {}
-        self.compiled: dict[tuple, Compiled] = {}
-        # The same programs by keys that cost less: for positional arrays of ours and numbers, for those and NumPy
-        # arrays, and by XLA's own pytrees.
+        self.settings, self.code = settings, sharing_key(function, arguments, settings)
+        self.entries: dict[tuple, Entry] = {}
+        self.known: dict[tuple, Entry] = {}
         self.fast: dict[tuple, Callable] = {}
-        self.flat: dict[tuple, Compiled] = {}
-        self.quick: dict[tuple, Compiled] = {}
         self.records: list[TraceRecord] = []
         self.history = History(self.name, arguments)
         self._locks: dict[tuple, threading.RLock] = {}
@@ -103,16 +141,17 @@ class Jit:
 
     def call(self, args: tuple, kwargs: dict):
         """A call that the fast path does not know."""
-        now = options.thread.current
+        now, plain = options.thread.current, None
         if now.disable_jit:
             return self.function(*args, **kwargs)
         if not kwargs and args and args[0].__class__ in _SHORT and state.trace.eager:
-            known = self.flat.get((now, *[x.aval if x.__class__ is DeviceArray else
-                                          host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args]))
-            if known is not None and self._still(known):
-                if args and args[0].__class__ is DeviceArray:  # the types came as NumPy arrays before
-                    self._remember_short_way(now, args, (), known)
-                return known.run_on_host_arrays(args)
+            plain = (now, *[x.aval if x.__class__ is DeviceArray else
+                            host_aval(x) if x.__class__ is ndarray else x.__class__ for x in args])
+            entry = self.known.get(plain)
+            if entry is not None and entry.holds(self.function):
+                if args[0].__class__ is not ndarray:  # the types came as NumPy arrays before
+                    self._remember(plain, args, entry)
+                return entry.compiled.run_on_host_arrays(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         if not state.trace.eager:
             leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
@@ -120,33 +159,33 @@ class Jit:
         quick_leaves, quick_tree = quick_flatten((dynamic, rest))
         quick = (now, quick_tree, *[x.aval if x.__class__ is DeviceArray else leaf_aval(x) for x in quick_leaves],
                  *statics)
-        compiled = self.quick.get(quick)
-        if compiled is not None and self._still(compiled):
-            return compiled.run(quick_leaves)
+        entry = self.known.get(quick)
+        if entry is not None and entry.holds(self.function):
+            return entry.compiled.run(quick_leaves)
         leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
-        compiled = self._compiled((now, treedef, *avals, *statics), treedef, avals, statics)
+        entry = self.entry((now, treedef, *avals, *statics), treedef, avals, statics)
+        compiled = entry.program()
         if len(leaves) == len(quick_leaves) and all(map(operator.is_, leaves, quick_leaves)):
-            self.quick[quick] = compiled
-        if not kwargs:
-            self._remember_short_way(now, args, statics, compiled)
+            self.known[quick] = entry
+        if plain is not None and not statics:
+            self._remember(plain, args, entry)
         return compiled.run(leaves)
 
-    def _remember_short_way(self, now, args, statics, compiled: Compiled) -> None:
-        classes = {x.__class__ for x in args}
-        if statics or compiled.donates or not classes <= _SHORT:
+    def _remember(self, key: tuple, args: tuple, entry: Entry) -> None:
+        """Let calls with positional arguments of these types find `entry` by what they are."""
+        classes, compiled = {x.__class__ for x in args}, entry.compiled
+        if compiled.donates or not classes <= _SHORT:
             return
-        key = (now, *[x.aval if x.__class__ is DeviceArray else host_aval(x) if x.__class__ is ndarray else x.__class__
-                      for x in args])
-        self.flat[key] = compiled
-        if ndarray not in classes:
-            if classes == {DeviceArray}:
-                run = compiled.short_way()
-            elif len(args) == 2 and args[0].__class__ is DeviceArray:
-                run = compiled.short_way_with_number()
-            else:
-                run = compiled.run
-            guards = self.guards.get(id(compiled.lowered.traced))
-            self.fast[key] = self._guarded(key, run, guards) if guards else run
+        self.known[key] = entry
+        if ndarray in classes:
+            return
+        if classes == {DeviceArray}:
+            run = compiled.short_way()
+        elif len(args) == 2 and args[0].__class__ is DeviceArray:
+            run = compiled.short_way_with_number()
+        else:
+            run = compiled.run
+        self.fast[key] = self._guarded(key, run, entry.guards) if entry.guards else run
 
     def _guarded(self, key, run: Callable, guards: Guards) -> Callable:
         """`run`, once what the trace took is seen to be what it was. The check is generated at the next call."""
@@ -161,119 +200,101 @@ class Jit:
 
         return first
 
-    def _still(self, compiled: Compiled) -> bool:
-        """Whether all that the trace of `compiled` took is what it was."""
-        guards = self.guards.get(id(compiled.lowered.traced))
-        return not guards or guards.first_failure(self.function) < 0
-
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
-        traced = self.trace(key, treedef, avals, statics)
+        traced = self.entry(key, treedef, avals, statics).traced
         consts = traced.jaxpr.consts
         outer = enclosing()
         keep_selected(traced.record.selected)
         if outer is not None and traced.cacheable:
             consts = [outer.adopt(c.source, c.value, c.location) for c in traced.record.captures]
         leaves = raw_references(leaves, consts, self.name, traced.arg_names)
-        if self.inline:
+        if self.settings.inline:
             outs = replay(traced.jaxpr.jaxpr, consts, leaves)
         else:
             outs = nested_call(traced.jaxpr, self.name, leaves, consts)
         return trees.unflatten(traced.out_tree, outs)
 
-    # --- tracing and compiling, once per signature
+    # --- tracing, once per signature
 
-    def _lock_for(self, key) -> threading.RLock:
-        with self._lock:
-            return self._locks.setdefault(key, threading.RLock())
-
-    def _compiled(self, key, treedef, avals, statics) -> Compiled:
-        traced = self.trace(key, treedef, avals, statics)
-        compiled = self.compiled.get(key)
-        if compiled is not None and compiled.lowered.traced is traced:
-            return compiled
-        with self._lock_for(key):
-            compiled = self.compiled[key] = traced.lower().compile()
-            return compiled
-
-    def trace(self, key, treedef, avals, statics) -> Traced:
-        """The program for a signature, traced unless it is known and what it took is what it was."""
+    def entry(self, key, treedef, avals, statics) -> Entry:
+        """That of a signature; traced unless a trace is known and what it took is what it was."""
         if _afresh.known is not None:
-            return self._trace_once(key, treedef, avals, statics, _afresh.known)
-        traced = self._current(key)
-        if traced is not None:
-            return traced
-        with self._lock_for(key):
-            traced = self._current(key)
-            if traced is None:
-                traced = self._borrow(key)
-            if traced is None:
+            return self._entry_afresh(key, treedef, avals, statics, _afresh.known)
+        entry = self._current(key)
+        if entry is not None:
+            return entry
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.RLock())
+        with lock:
+            entry = self._current(key)
+            if entry is not None:
+                return entry
+            entry = self._borrow(key)
+            if entry is None:
                 self._check_statics(statics)
-                traced = self._trace(treedef, avals, statics, key[0])
-                note_trace(self, key, traced)
+                entry = Entry(self._trace(treedef, avals, statics, key[0]))
+                note_trace(self, key, entry.traced)
                 self.misses += 1
-            elif self.traced.get(key) is traced:
-                return traced
+                self._guard_and_lend(key, entry)
+            traced = entry.traced
             self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
             if traced.cacheable:
-                self._use(key, traced)
+                self._use(key, entry)
             for tell in watchers:
-                tell(self, traced)
-            return traced
+                tell(self, entry)
+            return entry
 
-    def _borrow(self, key) -> Traced | None:
-        """The trace of another function of the same code that captured the same."""
+    def _borrow(self, key) -> Entry | None:
+        """An entry for the trace of another function of the same code that captured the same."""
         lent = borrow(self.code, key, self.function)
         if lent is None:
             return None
         traced, guards = lent
-        if id(traced) not in self.guards:
-            self.guards[id(traced)] = guards.for_another() if guards is not None else None
-        return traced
+        return Entry(traced, guards.for_another() if guards is not None else None)
 
-    def _use(self, key, traced: Traced) -> None:
-        """Make `traced` the program of a signature; what led to another one is forgotten."""
-        if self.on_stale != "ignore" and id(traced) not in self.guards:
-            self.guards[id(traced)] = guards = build_guards(self.function, traced.record, traced.record.statics)
-            lend(self.code, key, traced, guards)
-        if key in self.traced:
-            for memo in (self.fast, self.flat, self.quick):
-                memo.clear()
-        self.traced[key] = traced
-        variants = self.variants.setdefault(key, [])
-        if all(t is not traced for t in variants):
-            variants.append(traced)
+    def _guard_and_lend(self, key, entry: Entry) -> None:
+        traced = entry.traced
+        if traced.cacheable and self.settings.on_stale != "ignore":
+            entry.guards = build_guards(self.function, traced.record, traced.record.statics)
+            lend(self.code, key, traced, entry.guards)
 
-    def _current(self, key) -> Traced | None:
-        """The known program of a signature, as the policy for captured values that changed has it."""
-        traced = self.traced.get(key)
-        guards = self.guards.get(id(traced)) if traced is not None else None
-        if not guards or guards.first_failure(self.function) < 0:
-            return traced
-        if self.on_stale == "retrace":
-            for other in self.variants[key]:
-                others = self.guards[id(other)]
-                if other is not traced and (not others or others.first_failure(self.function) < 0):
-                    self._use(key, other)
+    def _use(self, key, entry: Entry) -> None:
+        """Make `entry`, which is new, the one of a signature."""
+        before = self.entries.get(key)
+        if before is not None:
+            entry.variants = before.variants
+            entry.variants.append(entry)
+        self.entries[key] = entry
+
+    def _current(self, key) -> Entry | None:
+        """The entry of a signature, as the policy for captured values that changed has it."""
+        entry, policy = self.entries.get(key), self.settings.on_stale
+        if entry is None or entry.holds(self.function):
+            return entry
+        if policy == "retrace":
+            for other in entry.variants:
+                if other is not entry and other.holds(self.function):
+                    self.entries[key] = other
                     return other
-        changed = describe(traced.record, guards, self.function)
+        changed = describe(entry.traced.record, entry.guards, self.function)
         if not changed:  # it changed back meanwhile
-            return traced
-        traced.record.stale.extend(stale for _, stale in changed)
-        if self.on_stale == "retrace":
+            return entry
+        entry.traced.record.stale.extend(stale for _, stale in changed)
+        if policy == "retrace":
             return None
-        if self.on_stale == "error":
+        if policy == "error":
             raise StaleCaptureError(self.name, changed[0][1])
-        guards.drop({index for index, _ in changed})
-        self.fast.clear()
+        entry.guards.drop({index for index, _ in changed})
+        self.fast.clear()  # checks what has been told now
         for _, stale in changed:
             warn(self.name, stale)
-        return traced
+        return entry
 
     def _check_statics(self, statics) -> None:
         """A static value that is known but has changed must not be taken for a new one in silence."""
         for static in statics:
-            for key in list(self.traced):
+            for key in list(self.entries):
                 for known in key[2:]:
                     if known.__class__ is StaticValue and known.value is static.value and known.changed():
                         raise ValueError(
@@ -311,9 +332,9 @@ class Jit:
         closed = record.jaxpr
         record.seconds["trace"] = seconds
         return Traced(jaxpr=closed, fun_name=self.name, in_tree=treedef, out_tree=out_tree[0],
-                      arguments=self.arguments, keep_unused=self.keep_unused, record=record,
-                      cacheable=is_concrete(closed.consts), compiler_options=self.compiler_options,
-                      reroll=self.reroll or now.reroll)
+                      arguments=self.arguments, keep_unused=self.settings.keep_unused, record=record,
+                      cacheable=is_concrete(closed.consts), compiler_options=self.settings.compiler_options,
+                      reroll=self.settings.reroll or now.reroll)
 
     def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
         code = getattr(self.function, "__code__", None)
@@ -338,30 +359,27 @@ class Jit:
         finally:
             _afresh.known = before
 
-    def _trace_once(self, key, treedef, avals, statics, known: dict) -> Traced:
-        traced = known.get((id(self), key))
-        if traced is None:
-            traced = known[id(self), key] = self._trace(treedef, avals, statics, key[0])
-        return traced
+    def _entry_afresh(self, key, treedef, avals, statics, known: dict) -> Entry:
+        entry = known.get((id(self), key))
+        if entry is None:
+            entry = known[id(self), key] = Entry(self._trace(treedef, avals, statics, key[0]))
+        return entry
 
     def stage_of(self, args, kwargs) -> Traced:
         """The traced program for these arguments, which may be `ShapeDtypeStruct`."""
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         _, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
         now = options.thread.current
-        return self.trace((now, treedef, *avals, *statics), treedef, avals, statics)
+        return self.entry((now, treedef, *avals, *statics), treedef, avals, statics).traced
 
     def cache_info(self) -> CacheInfo:
         calls = sum(r.calls for r in self.records)
-        return CacheInfo(max(calls - self.misses, 0), self.misses, None, len(self.traced))
+        return CacheInfo(max(calls - self.misses, 0), self.misses, None, len(self.entries))
 
     def clear(self) -> None:
         with self._lock:
-            for memo in (self.traced, self.compiled, self.fast, self.flat, self.quick, self.guards, self.variants,
-                         self._locks):
-                memo.clear()
-            self.records.clear()
-            self.history.clear()
+            for memory in (self.entries, self.known, self.fast, self._locks, self.records, self.history):
+                memory.clear()
             self.misses = 0
         forget(self.code)
 
@@ -427,8 +445,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         raise ValueError(f"jit: reroll={reroll!r}: expected one of {', '.join(map(repr, MODES))}, or None for the "
                          "setting ricalco.config.reroll")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    this = Jit(fun, arguments, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
-               compiler_options=compiler_options, reroll=reroll)
+    this = Jit(fun, arguments, Settings(keep_unused, inline, on_stale, compiler_options, reroll))
     wrapper = _caller(this)
     functools.update_wrapper(wrapper, fun)
     wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)

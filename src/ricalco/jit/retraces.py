@@ -372,7 +372,7 @@ def note_trace(this, key: tuple, traced) -> None:
         If a `no_retrace` block does not allow it.
     """
     history, record = this.history, traced.record
-    known = _changed_captures(this.traced.get(key))
+    known = _changed_captures(this.entries.get(key))
     first_of = warning = None
     if not history.counted and not known:
         first_of, warning = _first_trace(this, key)
@@ -391,7 +391,7 @@ def note_trace(this, key: tuple, traced) -> None:
 
 def _changed_captures(before) -> tuple[Cause, ...]:
     """Why a signature that has a program is traced again."""
-    latest = {stale.path: stale for stale in before.record.stale} if before is not None else {}
+    latest = {stale.path: stale for stale in before.traced.record.stale} if before is not None else {}
     return tuple([captured(stale.path, stale.old, stale.new) for stale in latest.values()])
 
 

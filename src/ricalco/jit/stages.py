@@ -205,13 +205,13 @@ class Lowered:
             XLA debug options by name.
         """
         check_options("compile", compiler_options)
-        options = compiler_options if compiler_options is not None else self.traced.compiler_options
         kind = Compiled.watched if self.traced.record.options.watches_values else Compiled
-        if options:
-            return kind(self, options)
+        own = self.traced.compiler_options
+        if compiler_options is not None and compiler_options != (own or {}):
+            return kind(self, compiler_options)
         with self._lock:
             if self._compiled is None:
-                self._compiled = kind(self, None)
+                self._compiled = kind(self, own)
             return self._compiled
 
     def cost_analysis(self) -> dict:

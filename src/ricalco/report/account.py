@@ -17,7 +17,7 @@ from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.rewrite import dce
 from ricalco.jit import CapturedArray, Printed, Traced, TraceRecord
 from ricalco.jit.checks import Guards
-from ricalco.jit.driver import Jit
+from ricalco.jit.driver import Entry, Jit
 from ricalco.jit.guards import MISSING
 from ricalco.jit.records import SettledBranch, StaleCapture
 from ricalco.jit.retraces import retraces
@@ -301,24 +301,26 @@ def account_of(record: TraceRecord, *, traced: Traced | None = None, observation
 
 def accounts_of(this: Jit) -> tuple[Account, ...]:
     """The accounts of the traces that calls of a jitted function made, in order."""
-    programs = {id(traced.record): traced for traced in list(this.traced.values())}
-    causes, found = retraces(this), []
-    for number, record in enumerate(this.records):
-        traced = programs.get(id(record))
-        found.append(account_of(
-            record, traced=traced, guards=this.guards.get(id(traced)), stale=_stale(this, record, traced),
-            retraces=tuple([c for c in causes if c.trace == number])))
-    return tuple(found)
+    entries, causes = _entries(this), retraces(this)
+    return tuple([account_of(
+        record, traced=entry.traced if entry is not None else None, guards=entry.guards if entry is not None else None,
+        stale=_stale(this, record, entry), retraces=tuple([c for c in causes if c.trace == number]))
+        for number, record in enumerate(this.records) for entry in [entries.get(id(record))]])
 
 
 def stale_of(this: Jit) -> tuple[StaleCapture, ...]:
     """Captured values of any trace that were found changed on a call, or are another value now."""
-    programs = {id(traced.record): traced for traced in list(this.traced.values())}
-    return tuple(dict.fromkeys([s for record in this.records for s in _stale(this, record, programs.get(id(record)))]))
+    entries = _entries(this)
+    return tuple(dict.fromkeys([s for record in this.records for s in _stale(this, record, entries.get(id(record)))]))
 
 
-def _stale(this: Jit, record: TraceRecord, traced: Traced | None) -> tuple[StaleCapture, ...]:
-    guards = this.guards.get(id(traced)) if traced is not None else None
+def _entries(this: Jit) -> dict[int, Entry]:
+    """The entries that are used now, by the id of the record."""
+    return {id(entry.traced.record): entry for entry in list(this.entries.values())}
+
+
+def _stale(this: Jit, record: TraceRecord, entry: Entry | None) -> tuple[StaleCapture, ...]:
+    guards = entry.guards if entry is not None else None
     now = [stale for _, stale in describe(record, guards, this.function)] if guards is not None else []
     return tuple(dict.fromkeys([*record.stale, *now]))
 
