@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -96,6 +97,12 @@ def _make(key) -> ShapedArray:
 def python_aval(python_type: type) -> ShapedArray:
     """The aval of a Python number of exactly this type; int, float and complex are weak."""
     return shaped((), dtypes.python_dtype(python_type), python_type is not bool)
+
+
+def types_differ(avals: Sequence[ShapedArray], wanted: Sequence[ShapedArray]) -> bool:
+    """Whether these are not as many, of the same shapes and dtypes; weak types do not matter."""
+    return len(avals) != len(wanted) or any([
+        a is not b and (a.shape != b.shape or a.dtype != b.dtype) for a, b in zip(avals, wanted)])
 
 
 def tangent_aval(aval: ShapedArray) -> ShapedArray:

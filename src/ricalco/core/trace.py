@@ -43,6 +43,13 @@ class Trace:
                 slots.append(out)
         return [slots[i] for i in program.results]
 
+    def call_custom(self, call, args) -> list:
+        """The results of a call of a function that brings rules of its own (`control.custom.calls.CustomCall`).
+
+        Recorded unless overridden; an interpreter that runs a rule, or the function in its place, says so here.
+        """
+        return call.record(args)
+
     def concrete(self, tracer: Tracer):
         """The array that `tracer` stands for, if this interpreter knows its value; else None."""
         return None

@@ -103,6 +103,9 @@ class EagerTrace(Trace):
                 finder.blame_program(program, list(map(operand, args)), outs, state.where or _user_place())
         return outs
 
+    def call_custom(self, call, args):
+        return call.function(*args)
+
     def count(self, changed, by: int) -> None:
         """Options came into use or went out of it."""
         if changed.watches_values:

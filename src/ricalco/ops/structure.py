@@ -5,11 +5,12 @@ They come first because `families` needs them, so their rules are written out he
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ricalco import hlo
-from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
+from ricalco.avals import ShapedArray, dtypes, python_aval, shaped, tangent_aval
 from ricalco.core import Array, Linear, No, Primitive, Zero
 from ricalco.core.references import Cell, no_array
 from ricalco.ir import Literal
@@ -433,6 +434,12 @@ def zeros(aval: ShapedArray):
 def instantiate(tangent):
     """The value of a tangent that may be a `Zero`."""
     return zeros(tangent.aval) if isinstance(tangent, Zero) else tangent
+
+
+def tangents_where(mask: Sequence[bool], found: Iterable, avals: Iterable[ShapedArray]) -> list:
+    """Tangents of values of these types: the next of `found` where `mask` holds, and zero elsewhere."""
+    feed = iter(found)
+    return [next(feed) if on else Zero(tangent_aval(a)) for on, a in zip(mask, avals, strict=True)]
 
 
 def literal_like(value, dtype: np.dtype, weak_type: bool = False) -> Literal:

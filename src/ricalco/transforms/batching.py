@@ -88,6 +88,9 @@ class BatchTrace(Trace):
             state.trace = before
         return [self.wrap(x, d) for x, d in zip(*found, strict=True)]
 
+    def call_custom(self, call, args):
+        return call.enter_batch(self, args)
+
     def _split(self, args) -> tuple[list, list]:
         values, dims = [], []
         for x in args:

@@ -99,6 +99,9 @@ class JVPTrace(Trace):
                 recorder.where = None
         return self._join(*found)
 
+    def call_custom(self, call, args):
+        return call.enter_jvp(self, args)
+
     def _split(self, args) -> tuple[list, list, tuple[bool, ...]]:
         """Primals, tangents (None for zero), and which tangents there are."""
         primals, tangents, active = [], [], []

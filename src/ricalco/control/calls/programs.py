@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ricalco.avals import options
+from ricalco.avals import ShapedArray, options, types_differ
 from ricalco.core import state
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.rewrite import dce
@@ -24,6 +24,15 @@ def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
         return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
 
     return closed.kept("hoisted", make), closed.consts
+
+
+def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
+    """Type an equation that runs `closed` on operands of these types."""
+    want = closed.in_avals
+    if types_differ(avals, want):
+        raise TypeError(f"{primitive} of {name}: operands ({', '.join(a.short for a in avals)}) do not match the "
+                        f"program's inputs ({', '.join(a.short for a in want)})")
+    return list(closed.out_avals)
 
 
 def without_compiling() -> bool:

@@ -12,9 +12,9 @@ from ricalco.control.calls.remat import remat_p
 from ricalco.control.checks.errors import INDEX_GROUP, Check, ErrorCategory, Facts, Group, user_checks
 from ricalco.control.checks.primitive import Error, check_p
 from ricalco.control.checks.rules import Failure, checks_indices, failures_after, failures_before
+from ricalco.control.custom.rules import Rule, across, as_array
 from ricalco.control.loops.scan import scan_p
 from ricalco.control.loops.while_loop import bind_while, while_p
-from ricalco.core import Array
 from ricalco.core.effects import CHECK
 from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
 from ricalco.ir.evaluate import literal_value
@@ -297,49 +297,28 @@ def without_checks(eqn):
     params = map_subjaxprs(eqn.params, bare)
     if params is eqn.params:
         return eqn
-    rules = {name: UncheckedRule(params[name]) for name in ("jvp", "fwd") if callable(params.get(name))}
+    rules = {name: UncheckedRule(params[name]) for name in ("jvp", "fwd") if isinstance(params.get(name), Rule)}
     return eqn.replace(params={**params, **rules})
 
 
-class UncheckedRule:
+class UncheckedRule(Rule):
     """A derivative rule of a function whose checks are made elsewhere: what it calls is often that function."""
-    __slots__ = ("_rule",)
+    __slots__ = ("rule",)
 
-    def __init__(self, rule: Callable):
-        self._rule = rule
+    def __init__(self, rule: Rule):
+        super().__init__(rule.label, rule.__name__, rule.words)
+        self.rule = rule
 
-    label = property(lambda self: self._rule.label)
-    words = property(lambda self: self._rule.words)
-    __name__ = property(lambda self: self._rule.__name__)
-
-    def __call__(self, *args):
-        arrays, of_arguments = _parted(args)
-        results = []
-
-        def flat(*xs):
-            outs, of_results = _parted(self._rule(*of_arguments(xs)))
-            results.append(of_results)
-            return outs
-
-        staged = stage(flat, [aval_of(x) for x in arrays], DebugInfo(self.__name__), outer=enclosing())
-        jaxpr = staged.jaxpr
-        jaxpr = jaxpr.replace(eqns=[without_checks(e) for e in jaxpr.eqns if e.primitive is not check_p])
-        return results[0](replay(jaxpr, staged.consts, arrays))
+    def __call__(self, consts, values, given=None):
+        outs, kept, told = across(_run_without_checks, self.rule, consts, values, given)
+        return outs, kept, UncheckedRule(told) if isinstance(told, Rule) else told
 
 
-def _parted(tree) -> tuple[list, Callable]:
-    """The arrays in nested lists and tuples, and what makes the same of other arrays; rules in it are unchecked too."""
-    if isinstance(tree, (list, tuple)):
-        parts = [_parted(x) for x in tree]
-
-        def rebuilt(arrays):
-            feed = iter(arrays)
-            return type(tree)([make([next(feed) for _ in found]) for found, make in parts])
-        return [x for found, _ in parts for x in found], rebuilt
-    if isinstance(tree, Array):
-        return [tree], lambda arrays: arrays[0]
-    kept_as_is = UncheckedRule(tree) if callable(tree) else tree
-    return [], lambda arrays: kept_as_is
+def _run_without_checks(function: Callable, arrays: Sequence) -> list:
+    staged = stage(function, [aval_of(x) for x in arrays], DebugInfo(function_name(function)), outer=enclosing())
+    jaxpr = staged.jaxpr
+    jaxpr = jaxpr.replace(eqns=[without_checks(e) for e in jaxpr.eqns if e.primitive is not check_p])
+    return list(map(as_array, replay(jaxpr, staged.consts, arrays)))
 
 
 def checks_in(eqn, categories) -> list[Check]:

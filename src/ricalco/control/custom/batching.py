@@ -4,48 +4,38 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from ricalco.avals import tangent_aval, trees
-from ricalco.control.calls.programs import take
+from ricalco.avals import tangent_aval, trees, types_differ
+from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import (
     Arguments,
     CustomCall,
     Flat,
-    StagedFunction,
-    as_array,
-    check_operands,
     joined,
     lower_call,
-    named,
     perform,
-    run_lifted,
     run_reference,
     transpose_call,
-    with_more_inputs,
 )
-from ricalco.control.custom.jvp import described, inexact
+from ricalco.control.custom.rules import Rule, UserRule, as_array, described, named
 from ricalco.control.loops.mapping import map as map_rows
 from ricalco.core import Primitive, Zero, interpreting
-from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
+from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_batch_dim
 from ricalco.tracing import replay
-from ricalco.transforms.arguments import check_array, check_callable, function_name, label_of
+from ricalco.transforms.arguments import check_array, check_callable, function_name, is_inexact, label_of
 from ricalco.transforms.batching import batched_program, without_dim
 from ricalco.transforms.forward import jvp_flat, jvp_program
 
 
-class VmapRule:
-    """A user's rule on lists; prints as the user's function.
-
-    Called with the size of the batch, for each operand whether it is mapped (along axis 0), and the operands; gives
-    results and for each whether it is.
-    """
-    __slots__ = ("function", "in_tree", "label", "out_tree", "out_avals", "__name__")
+class VmapRule(UserRule):
+    """A user's vmap rule."""
+    __slots__ = ("function",)
 
     def __init__(self, function: Callable, in_tree, label: str):
-        self.function, self.in_tree, self.label = function, in_tree, label
-        self.out_tree = self.out_avals = None
-        self.__name__ = function_name(function)
+        super().__init__(label, function_name(function), in_tree)
+        self.function = function
 
-    def __call__(self, consts, size: int, mapped: Sequence[bool], values: Sequence) -> tuple[list, list[bool]]:
+    def __call__(self, consts, values, given=None):
+        size, mapped = given
         pair = self.function(size, list(trees.unflatten(self.in_tree, mapped)),
                              *trees.unflatten(self.in_tree, map(as_array, values)))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -63,36 +53,30 @@ class VmapRule:
             if batched and (not shape or shape[0] != size):
                 raise ValueError(f"{self._who}: output{path} is said to be batched, so that its axis 0 has the size of "
                                  f"the batch, {size}, but its shape is {shape}")
-        self._check(out_tree, [without_dim(aval_of(x), 0 if b else None) for x, b in zip(outs, flags)])
+        avals = [without_dim(aval_of(x), 0 if b else None) for x, b in zip(outs, flags)]
+        if self.out_avals is not None and (out_tree != self.out_tree or types_differ(avals, self.out_avals)):
+            raise TypeError(f"{self._who} must return for each example what the function returns, but the function "
+                            f"returned\n  {described(self.out_tree, self.out_avals)}\nand the rule, for one example,\n"
+                            f"  {described(out_tree, avals)}")
         self.out_tree = out_tree
-        return outs, flags
+        return outs, (), flags
 
     @property
     def _who(self) -> str:
         return f"the vmap rule {label_of(self.function)} of custom_vmap {self.label}"
 
-    def _check(self, out_tree, avals) -> None:
-        want = self.out_avals
-        if want is not None and (out_tree != self.out_tree or any(a.shape != b.shape or a.dtype != b.dtype
-                                                                  for a, b in zip(avals, want))):
-            raise TypeError(f"{self._who} must return for each example what the function returns, but the function "
-                            f"returned\n  {described(self.out_tree, want)}\nand the rule, for one example,\n"
-                            f"  {described(out_tree, avals)}")
 
-
-class TangentRule:
+class TangentRule(Rule):
     """The jvp of a vmap rule, for the jvp of its function: operands are followed by the tangents that are not zero."""
-    __slots__ = ("rule", "active", "outputs", "__name__")
+    __slots__ = ("rule", "active", "outputs")
 
-    def __init__(self, rule, active: Sequence[bool]):
-        self.rule, self.active, self.__name__ = rule, tuple(active), rule.__name__
+    def __init__(self, rule: Rule, active: Sequence[bool]):
+        super().__init__(rule.label, rule.__name__)
+        self.rule, self.active = rule, tuple(active)
         self.outputs = 0  # how many results are not tangents, once it has run
 
-    label = property(lambda self: self.rule.label)
-    out_tree = property(lambda self: self.rule.out_tree)
-
-    def __call__(self, consts, size, mapped, values):
-        n, found = len(self.active), []
+    def __call__(self, consts, values, given=None):
+        (size, mapped), n = given, len(self.active)
         feed = iter(range(n, len(values)))
         both, tangents, flags = list(values[:n]), [], list(mapped[:n])
         for i, on in enumerate(self.active):
@@ -106,46 +90,30 @@ class TangentRule:
                 t = with_batch_dim(t, 0 if mapped[j] else None, size)
                 flags[i] = True
             tangents.append(t)
+        told: list[bool] = []
 
         def run(*xs):
-            outs, out_flags = self.rule(consts, size, flags, xs)
-            found.extend(out_flags)
+            outs, _, out_flags = self.rule(consts, xs, (size, flags))
+            told.extend(out_flags)
             return outs
 
         outs, dots = jvp_flat(named(run, self), both, tangents)
-        wanted = [inexact(aval_of(x)) for x in outs]
+        wanted = [is_inexact(aval_of(x)) for x in outs]
         self.outputs = len(outs)
-        return [*outs, *[instantiate(t) for t in take(dots, wanted)]], [*found, *take(found, wanted)]
+        return [*outs, *[instantiate(t) for t in take(dots, wanted)]], (), [*told, *take(told, wanted)]
 
 
-class LiftedRule:
-    """A vmap rule that holds `tracers`; their values are among the constants, after the first `skip`."""
-    __slots__ = ("rule", "tracers", "skip", "__name__")
-
-    def __init__(self, rule, tracers: Sequence, skip: int):
-        self.rule, self.tracers, self.skip, self.__name__ = rule, list(tracers), skip, rule.__name__
-
-    label = property(lambda self: self.rule.label)
-    out_tree = property(lambda self: self.rule.out_tree)
-
-    def __call__(self, consts, size, mapped, values):
-        found: list[bool] = []
-
-        def run(*xs):
-            outs, flags = self.rule((), size, mapped, xs)
-            found.extend(flags)
-            return outs
-
-        return run_lifted(self.tracers, consts[self.skip:], named(run, self), values), found
+def over_batch(rule: Rule, consts: Sequence, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
+    """Results by a vmap rule, and their mapped axes."""
+    rows = [x if d is None else with_batch_dim(x, d, size) for x, d in zip(values, dims)]
+    outs, _, flags = rule(consts, rows, (size, [d is not None for d in dims]))
+    return outs, [0 if b else None for b in flags]
 
 
 class VmapCall(CustomCall):
     """A call of a `custom_vmap` function. It is differentiated as the function that it wraps."""
-    __slots__ = ("rule", "in_tree")
-
-    def __init__(self, call: tuple, rule, in_tree):
-        super().__init__("custom_vmap", *call)
-        self.rule, self.in_tree = rule, in_tree
+    __slots__ = ()
+    construct = "custom_vmap"
 
     def enter_jvp(self, trace, args):
         if trace.parent.linearizes or self.captured(trace):
@@ -162,36 +130,24 @@ class VmapCall(CustomCall):
     def enter_batch(self, trace, args):
         pairs = [trace.pair(x) for x in args]
         values, dims = [x for x, _ in pairs], [d for _, d in pairs]
+        found = self.captured(trace)
         if all(d is None for d in dims):
-            if self.captured(trace):
+            if found:
                 return self.function(*args)
             with interpreting(trace.parent):
                 return perform(self, values)
-        found = self.captured(trace)
         if found:
             name, x = found[0]
-            raise ValueError(f"custom_vmap {self.label}: the function or its rule uses `{name}` ({x.aval.short}) from "
-                             "outside its arguments, which is mapped over too, and the rule has no way to know. Pass "
-                             "it as an argument.")
+            raise ValueError(f"custom_vmap {self.user.label}: the function or its rule uses `{name}` ({x.aval.short}) "
+                             "from outside its arguments, which is mapped over too, and the rule has no way to know. "
+                             "Pass it as an argument.")
         with interpreting(trace.parent):
-            mapped = [d is not None for d in dims]
-            rows = [x if d is None else with_batch_dim(x, d, trace.size) for x, d in zip(values, dims)]
-            outs, flags = self.rule((), trace.size, mapped, rows)
-        return [trace.wrap(x, 0 if b else None) for x, b in zip(outs, flags, strict=True)]
+            outs, out_dims = over_batch(self.rule, (), trace.size, values, dims)
+        return [trace.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
 
-    def record(self, args):
-        name = function_name(self.function)
-        staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
-        rule, consts = self.rule, staged.consts
-        if isinstance(rule, VmapRule):
-            rule.out_tree, rule.out_avals = self.function.out_tree, staged.closed.out_avals
-        found = self.captured(parts=self.parts[1:])
-        if found:
-            rule = LiftedRule(rule, [x for _, x in found], len(consts))
-        closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
-        consts = [*consts, *[x for _, x in found]]
-        return custom_vmap_call_p.bind(*consts, *args, call=closed, rule=rule, num_consts=len(consts),
-                                       in_tree=self.in_tree, out_tree=rule.out_tree)
+    def equation(self, name, closed, rule, num_consts):
+        return custom_vmap_call_p, dict(call=closed, rule=rule, num_consts=num_consts, in_tree=self.user.in_tree,
+                                        out_tree=self.user.out_tree)
 
 
 def jvp_call(call: VmapCall, active: Sequence[bool], primals: list, tangents: list) -> tuple[list, list]:
@@ -199,37 +155,29 @@ def jvp_call(call: VmapCall, active: Sequence[bool], primals: list, tangents: li
     rule = TangentRule(call.rule, active)
 
     def run(*xs):
-        feed = iter(xs[len(active):])
         own = xs[:len(active)]
-        dots = [next(feed) if on else Zero(tangent_aval(aval_of(x))) for on, x in zip(active, own)]
-        outs, out_dots = jvp_flat(call.function, own, dots)
+        outs, dots = jvp_flat(call.function, own, tangents_where(active, xs[len(active):], map(aval_of, own)))
         rule.outputs = len(outs)
-        return [*outs, *[instantiate(t) for t in out_dots if inexact(t.aval if isinstance(t, Zero) else aval_of(t))]]
+        return [*outs, *[instantiate(t) for x, t in zip(outs, dots) if is_inexact(aval_of(x))]]
 
-    found = perform(VmapCall((call.label, named(run, call.function), call.parts), rule, call.in_tree),
-                    [*primals, *tangents])
-    outs, dots = found[:rule.outputs], iter(found[rule.outputs:])
-    return outs, [next(dots) if inexact(aval_of(x)) else Zero(tangent_aval(aval_of(x))) for x in outs]
+    found = perform(VmapCall(call.user, rule, named(run, call.function), call.parts), [*primals, *tangents])
+    outs, avals = found[:rule.outputs], [aval_of(x) for x in found[:rule.outputs]]
+    return outs, tangents_where(map(is_inexact, avals), found[rule.outputs:], avals)
 
 
 # --- the equation -------------------------------------------------------------------------------------------
 
-def _infer(*avals, call, rule, num_consts, in_tree, out_tree):
-    return check_operands("custom_vmap_call", call.jaxpr.debug.name, avals, call)
-
-
-def _jvp(primals, tangents, *, call, rule, num_consts, in_tree, out_tree):
+def _jvp(primals, tangents, **params):
+    call, n = params["call"], params["num_consts"]
     active = [not isinstance(t, Zero) for t in tangents]
-    if any(active[:num_consts]):  # a rule knows nothing of what was captured
-        return _linearize(None, primals, tangents, {"call": call})
-    wanted = [inexact(a) for a in call.out_avals]
+    if any(active[:n]):  # a rule knows nothing of what was captured
+        return _linearize(None, primals, tangents, params)
+    wanted = [is_inexact(a) for a in call.out_avals]
     program = jvp_program(call, active, wanted)
-    found = custom_vmap_call_p.bind(
-        *primals, *take(tangents, active), call=program.closed, rule=TangentRule(rule, active[num_consts:]),
-        num_consts=num_consts, in_tree=in_tree, out_tree=out_tree)
-    n = len(wanted)
-    dots = iter(found[n:])
-    return found[:n], [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, call.out_avals)]
+    found = custom_vmap_call_p.bind(*primals, *take(tangents, active), **{
+        **params, "call": program.closed, "rule": TangentRule(params["rule"], active[n:])})
+    outs, dots = found[:len(wanted)], found[len(wanted):]
+    return outs, tangents_where(wanted, dots, call.out_avals)
 
 
 def _linearize(trace, primals, tangents, params):
@@ -237,19 +185,16 @@ def _linearize(trace, primals, tangents, params):
     return jvp_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), primals, tangents)
 
 
-def _batch(size, args, dims, *, call, rule, num_consts, in_tree, out_tree):
-    consts, args = args[:num_consts], list(args[num_consts:])
+def _batch(size, args, dims, *, call, rule, num_consts, **params):
     if any(d is not None for d in dims[:num_consts]):
         program = batched_program(call, size, dims)
-        return replay(program.closed.jaxpr, program.closed.consts, [*consts, *args]), program.out_dims
-    mapped = [d is not None for d in dims[num_consts:]]
-    rows = [x if d is None else with_batch_dim(x, d, size) for x, d in zip(args, dims[num_consts:])]
-    outs, flags = rule(consts, size, mapped, rows)
-    return outs, [0 if b else None for b in flags]
+        return replay(program.closed.jaxpr, program.closed.consts, args), program.out_dims
+    return over_batch(rule, args[:num_consts], size, args[num_consts:], dims[num_consts:])
 
 
 custom_vmap_call_p = Primitive(
-    "custom_vmap_call", infer=_infer,
+    "custom_vmap_call",
+    infer=lambda *avals, call, **params: check_operands("custom_vmap_call", call.jaxpr.debug.name, avals, call),
     lower=lambda block, outs, *args, call, **params: lower_call(block, outs, *args, call_jaxpr=call),
     jvp=_jvp, transpose=lambda cts, *args, call, **params: transpose_call(cts, *args, call_jaxpr=call), batch=_batch,
     oracle=lambda *args, call, **params: run_reference(*args, call_jaxpr=call), multiple_results=True,
@@ -330,10 +275,9 @@ class custom_vmap:
         args, _ = self._arguments.split(args, kwargs)
         leaves, in_tree = trees.flatten(args)
         self._arguments.check(in_tree, leaves)
-        label = label_of(self.fun)
         flat = Flat("custom_vmap", self.fun, in_tree)
-        rule = VmapRule(self.vmap_rule, in_tree, label)
-        outs = perform(VmapCall((label, flat, [self.fun, self.vmap_rule]), rule, in_tree), leaves)
+        rule = VmapRule(self.vmap_rule, in_tree, self._arguments.label)
+        outs = perform(VmapCall(rule, rule, flat, [self.fun, self.vmap_rule]), leaves)
         return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ricalco.avals import ShapedArray, options, trees
-from ricalco.control.calls.programs import hoist, take
+from ricalco.control.calls.programs import check_operands, hoist, take
 from ricalco.control.calls.remembered import told_apart
 from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
+from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, as_array, named
 from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
-from ricalco.engine import put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from ricalco.ir.evaluate import evaluate_reference
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, with_batch_dim
+from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
@@ -26,9 +24,9 @@ from ricalco.transforms.arguments import (
     label_of,
     parameters_of,
 )
-from ricalco.transforms.batching import BatchTrace, vmap_flat
+from ricalco.transforms.batching import BatchTrace, batched_program, vmap_flat
 from ricalco.transforms.forward import JVPTrace, JVPTracer
-from ricalco.transforms.reverse import LinearTrace, transposed_program
+from ricalco.transforms.reverse import transposed_program
 
 _SHOWN = 3
 
@@ -155,13 +153,6 @@ def _sequence(value) -> tuple:
     return tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
 
 
-def as_array(x):
-    """A number, or a literal that a number became, as an array, so that rules may ask for its shape."""
-    if isinstance(x, Literal):
-        return put(np.asarray(x.val), x.aval)
-    return put(np.asarray(x), aval_of(x)) if x.__class__ in PYTHON_NUMBERS else x
-
-
 # --- the function ---------------------------------------------------------------------------------------
 
 class Flat:
@@ -249,8 +240,7 @@ def suspended(trace, call, run: Callable):
         found = captured_tracers(call.parts, trace)
         if not found:
             raise
-        raise CapturedTracerError(call.construct, call.label,
-                                  words_of(found)) from error
+        raise CapturedTracerError(call.construct, call.user.label, words_of(found)) from error
     finally:
         trace.open, state.trace = before, current
 
@@ -264,30 +254,6 @@ def refuse_captured(construct: str, label: str, tangents: Sequence, words: Seque
         raise CapturedTracerError(construct, label, found)
 
 
-# --- tracers that a rule holds ---------------------------------------------------------------------------
-
-def run_lifted(tracers: Sequence[Tracer], values: Sequence, function: Callable, args: Sequence) -> list:
-    """The flat `function` on `args`, with `values` for the tracers that it holds, whose traces may have ended."""
-    if not tracers:
-        return function(*args)
-    owners = [x.owner for x in tracers]
-    before = [owner.open for owner in owners]
-    for owner in owners:
-        owner.open = True
-    try:
-        staged = stage(function, [aval_of(x) for x in args], DebugInfo(function_name(function)), outer=enclosing())
-    finally:
-        for owner, was_open in zip(owners, before):
-            owner.open = was_open
-    keep_selected(staged.selected)
-    known = dict(zip(map(id, tracers), values))
-    consts = [known.get(id(c), c) for c in staged.consts]
-    for c in consts:
-        if isinstance(c, Tracer) and not c.owner.open:
-            raise errors.UnexpectedTracerError(c)
-    return [as_array(x) for x in replay(staged.jaxpr, consts, args)]
-
-
 # --- interpreting ---------------------------------------------------------------------------------------
 
 class CustomCall:
@@ -295,8 +261,10 @@ class CustomCall:
 
     Attributes
     ----------
-    construct, label : str
-        ``custom_jvp``; the function and its line.
+    user : UserRule
+        The rule as the user gave it.
+    rule : Rule
+        That, or what it has become under `vmap`.
     function : callable
         Flat: the leaves of the arguments to the leaves of the result.
     parts : list
@@ -306,39 +274,35 @@ class CustomCall:
     lifted : tuple of Trace
         The interpreters whose values those are.
     """
-    __slots__ = ("construct", "label", "function", "parts", "words", "lifted", "_free")
+    __slots__ = ("user", "rule", "function", "parts", "words", "lifted", "_free")
+    construct: str
     rule_count = 1  # how many of the parts, after the function, are its rules
 
-    def __init__(self, construct: str, label: str, function: Callable, parts: list, words: tuple = (),
+    def __init__(self, user: UserRule, rule: Rule, function: Callable, parts: list, words: tuple = (),
                  lifted: tuple = ()):
-        self.construct, self.label, self.function, self.parts = construct, label, function, parts
+        self.user, self.rule, self.function, self.parts = user, rule, function, parts
         self.words, self.lifted = words, lifted
         self._free: bool | None = None
 
-    def differentiate(self, consts: list, primals: list, tangents: list) -> tuple[list, list]:
-        """Outputs and output tangents by the rule; `consts` are the first operands."""
+    @staticmethod
+    def differentiate(rule: Rule, consts: Sequence, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+        """Outputs and output tangents by the rule."""
         raise NotImplementedError
 
-    def mapped(self, trace: BatchTrace, found: list, dims: Sequence) -> CustomCall:
-        """The same over a batch, with the tracers in `found` as first operands; mapped axes of results are first."""
+    def equation(self, name: str, closed: ClosedJaxpr, rule: Rule, num_consts: int) -> tuple[Primitive, dict]:
+        """The primitive and the parameters of an equation that stands for the call."""
         raise NotImplementedError
-
-    def batch(self, trace: BatchTrace, values: list, dims: list) -> tuple[list, list]:
-        """Results over a batch, and their mapped axes."""
-        found = self.captured(trace)
-        values = [*[x.value for _, x in found], *values]
-        outs = perform(self.mapped(trace, found, [*[x.dim for _, x in found], *dims]), values)
-        return outs, [0] * len(outs)
 
     def enter_jvp(self, trace: JVPTrace, args: Sequence) -> list:
         """The results under forward mode."""
         pairs = [trace.pair(x) for x in args]
         primals, tangents = [p for p, _ in pairs], [t for _, t in pairs]
         n = len(self.words)
-        refuse_captured(self.construct, self.label, tangents[:n], self.words)
+        refuse_captured(self.construct, self.user.label, tangents[:n], self.words)
         if all([t.__class__ is Zero for t in tangents]):
             return suspended(trace, self, lambda: perform(self, primals))
-        outs, dots = suspended(trace, self, lambda: self.differentiate(primals[:n], primals[n:], tangents[n:]))
+        outs, dots = suspended(trace, self, lambda: self.differentiate(
+            self.rule, primals[:n], primals[n:], tangents[n:]))
         return joined(trace, outs, dots)
 
     def enter_batch(self, trace: BatchTrace, args: Sequence) -> list:
@@ -348,16 +312,44 @@ class CustomCall:
         pairs = [trace.pair(x) for x in args]
         values, dims = [x for x, _ in pairs], [d for _, d in pairs]
         with interpreting(trace.parent):
-            if all(d is None for d in dims) and not self.captured(trace):
+            found = self.captured(trace)
+            if not found and all(d is None for d in dims):
                 return perform(self, values)
-            outs, out_dims = self.batch(trace, values, dims)
-        return [trace.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+            outs = perform(self.mapped(trace, found, [*[x.dim for _, x in found], *dims]),
+                           [*[x.value for _, x in found], *values])
+        return [trace.wrap(x, 0) for x in outs]
+
+    def mapped(self, trace: BatchTrace, found: list, dims: Sequence) -> CustomCall:
+        """The same over a batch, with the tracers in `found` as first operands; mapped axes of results are first."""
+        n = len(found)
+        run = mapped_function(trace if found else trace.size, self.function, dims[n:])
+        rule = Lifted(self.rule, [x for _, x in found]) if found else self.rule
+        return type(self)(self.user, Mapped(rule, trace.size, dims), named(lambda *xs: run(*xs[n:]), run), self.parts,
+                          (*words_of(found), *self.words), (*self.lifted, trace))
 
     def record(self, args: Sequence) -> list:
         """Bind the equation that stands for the call in a program."""
-        raise NotImplementedError
+        held: list = []
+        key = self.key(args, held)
+        known = state.trace.recorded.get(key) if key is not None else None
+        if known is not None and (self.is_free() or not self.captured(parts=self.parts[1:])):
+            return known.again(self.function, args)
+        function, user = self.function, self.user
+        name = function_name(function)
+        staged = StagedFunction(function, [aval_of(x) for x in args], name, self.parts[0])
+        consts, closed = staged.consts, staged.closed
+        if function.__class__ is Flat:
+            user.out_tree, user.out_avals = function.out_tree, closed.out_avals
+        found = self.captured(parts=self.parts[1:])
+        rule = Lifted(self.rule, [x for _, x in found], len(consts), [*staged.words, *words_of(found), *self.words])
+        closed = with_more_inputs(closed, len(consts), [x.aval for _, x in found])
+        consts = [*consts, *[x for _, x in found]]
+        primitive, params = self.equation(name, closed, rule, len(consts) + len(self.words))
+        if key is not None and not found and not any(staged.traced):
+            state.trace.recorded[key] = Recorded(primitive, params, consts, closed.out_avals, function.out_tree, held)
+        return primitive.bind(*consts, *args, **params)
 
-    def key(self, args: Sequence, held: list, *settings) -> tuple | None:
+    def key(self, args: Sequence, held: list) -> tuple | None:
         """What equal calls in one trace have in common; None where they cannot be told from others.
 
         Their function would record the same again. `held` gets what has to live as long as the key.
@@ -370,8 +362,8 @@ class CustomCall:
         if marks is None:
             return None
         held += rules
-        return (self.construct, flat.__name__, flat.in_tree, options.thread.current, settings, *map(id, rules),
-                *[aval_of(x) for x in args], *marks)
+        return (self.construct, flat.__name__, flat.in_tree, options.thread.current, self.user.symbolic_zeros,
+                *map(id, rules), *[aval_of(x) for x in args], *marks)
 
     def is_free(self) -> bool:
         """Whether the parts held no tracer when this was first asked: before any of them ran for this call."""
@@ -383,13 +375,6 @@ class CustomCall:
         """The tracers that the parts hold, if they are not operands already."""
         found = captured_tracers(self.parts if parts is None else parts, owner)
         return [(name, x) for name, x in found if all(x.owner is not t for t in self.lifted)]
-
-    def mapped_function(self, trace: BatchTrace, found: list, dims: Sequence) -> Callable:
-        n = len(found)
-        run = mapped_function(trace if found else trace.size, self.function, dims[n:])
-        if not n:
-            return run
-        return named(lambda *xs: run(*xs[n:]), self.function)
 
 
 class Recorded(NamedTuple):
@@ -410,30 +395,12 @@ class Recorded(NamedTuple):
         return trace.record(self.primitive, self.params, self.out_avals, ins)
 
 
-def named(function: Callable, like: Callable) -> Callable:
-    function.__name__ = function_name(like)
-    return function
-
-
 def perform(call: CustomCall, args: Sequence) -> list:
-    """The results of a call under the current interpreter.
+    """The results of a call under the current interpreter: each knows whether it runs the function or its rule.
 
-    Where nothing records, the function or its rule runs as plain Python, on values that Python can look at.
+    Where nothing records, that is plain Python, on values that Python can look at.
     """
-    trace = state.trace
-    if trace.eager:
-        return call.function(*args)
-    if isinstance(trace, JVPTrace):
-        return call.enter_jvp(trace, args)
-    if isinstance(trace, BatchTrace):
-        return call.enter_batch(trace, args)
-    if isinstance(trace, LinearTrace):
-        if (any([isinstance(x, Tracer) and x.owner is trace for x in args])
-                or not call.is_free() and call.captured(trace)):
-            return call.function(*args)  # a linear function of tangents, in somebody's rule: transposed as it stands
-        with interpreting(trace.parent):
-            return perform(call, args)
-    return call.record(args)
+    return state.trace.call_custom(call, args)
 
 
 def joined(trace: JVPTrace, outs: Sequence, dots: Sequence) -> list:
@@ -448,41 +415,49 @@ def _has_rules(trace) -> bool:
     return not trace.eager
 
 
-def map_rule(trace, function: Callable, values: Sequence, dims: Sequence) -> tuple[list, list]:
-    """The flat `function` over a batch, under the current interpreter: results and their mapped axes.
+def mapped_function(trace, function: Callable, dims: Sequence) -> Callable:
+    """The flat `function` over a batch, under the current interpreter, with the mapped axis of each result first.
 
     `trace` is the size of the batch; or the interpreter that the call came from, if `function` holds values of it:
     then that one runs it, with the current interpreter as its parent for the time being.
     """
-    if not isinstance(trace, BatchTrace):
-        return vmap_flat(function, trace, values, dims)
-    before, trace.parent = trace.parent, state.trace
-    try:
-        with interpreting(trace):
-            pairs = [trace.pair(x) for x in function(*[trace.wrap(x, d) for x, d in zip(values, dims, strict=True)])]
-    finally:
-        trace.parent = before
-    return [x for x, _ in pairs], [d for _, d in pairs]
-
-
-def mapped_function(trace, function: Callable, dims: Sequence) -> Callable:
-    """The flat `function` over a batch, with the mapped axis of each result first."""
-    size = trace.size if isinstance(trace, BatchTrace) else trace
-
     def run(*values):
-        outs, out_dims = map_rule(trace, function, values, dims)
-        return [with_batch_dim(x, d, size) for x, d in zip(outs, out_dims)]
+        if not isinstance(trace, BatchTrace):
+            return [with_batch_dim(x, d, trace) for x, d in zip(*vmap_flat(function, trace, values, dims))]
+        before, trace.parent = trace.parent, state.trace
+        try:
+            with interpreting(trace):
+                outs = function(*[trace.wrap(x, d) for x, d in zip(values, dims, strict=True)])
+                pairs = [trace.pair(x) for x in outs]
+        finally:
+            trace.parent = before
+        return [with_batch_dim(x, d, trace.size) for x, d in pairs]
 
     return named(run, function)
 
 
-def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
-    """Type an equation that runs `closed` on its operands."""
-    want = closed.in_avals
-    if len(avals) != len(want) or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want)):
-        raise TypeError(f"{primitive} of {name}: operands ({', '.join(a.short for a in avals)}) do not match the "
-                        f"program's inputs ({', '.join(a.short for a in want)})")
-    return list(closed.out_avals)
+# --- the equation -----------------------------------------------------------------------------------------
+
+def call_primitive(kind: type[CustomCall], rule: str) -> Primitive:
+    """The operation of calls of this kind, whose rule for derivatives is the parameter `rule`."""
+    def jvp(primals, tangents, **params):
+        n, by = params["num_consts"], params[rule]
+        refuse_captured(kind.construct, getattr(by, "label", params["name"]), tangents[:n], getattr(by, "words", ()))
+        return kind.differentiate(by, primals[:n], primals[n:], tangents[n:])
+
+    def batch(size, args, dims, **params):
+        closed = params["call_jaxpr"]
+        closed = batched_program(closed, size, dims, [True] * len(closed.out_avals)).closed
+        outs = primitive.bind(*args, **{**params, "call_jaxpr": closed, rule: Mapped(params[rule], size, dims)})
+        return outs, [0] * len(outs)
+
+    primitive = Primitive(
+        f"{kind.construct}_call",
+        infer=lambda *avals, name, call_jaxpr, **params: check_operands(primitive.name, name, avals, call_jaxpr),
+        lower=lower_call, jvp=jvp, transpose=transpose_call, batch=batch, oracle=run_reference, multiple_results=True,
+        linearize=lambda trace, primals, tangents, params: jvp(primals, tangents, **params),
+        effects=lambda *, call_jaxpr, **params: call_jaxpr.effects)
+    return primitive
 
 
 def with_more_inputs(closed: ClosedJaxpr, at: int, avals: Sequence[ShapedArray]) -> ClosedJaxpr:

@@ -13,7 +13,7 @@ from ricalco.engine import DeviceArray
 _NODES = 4000  # how far captured tracers are looked for
 _PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), np.ndarray, types.ModuleType, type, DeviceArray,
                     types.BuiltinFunctionType})
-_HOLDING = ("fwd", "bwd", "fixed", "rules", "pull", "rule", "function")  # attributes of rules that hold the user's
+_HOLDING = ("fwd", "bwd", "fixed", "forward", "rule", "function")  # attributes of rules that hold the user's
 
 
 def captured_tracers(roots: Sequence, owner=None, ended: bool = False) -> list[tuple[str, Tracer]]:

@@ -4,25 +4,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from ricalco.avals import tangent_aval, trees
-from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import (
-    Flat,
-    StagedFunction,
-    as_array,
-    check_operands,
-    lower_call,
-    run_reference,
-    with_more_inputs,
-)
-from ricalco.control.custom.jvp import described, inexact
+from ricalco.avals import tangent_aval, trees, types_differ
+from ricalco.control.calls.programs import check_operands, take
+from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, run_reference, with_more_inputs
+from ricalco.control.custom.rules import as_array, described
 from ricalco.control.custom.vjp import custom_vjp
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops.families import add_any_p
 from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
 from ricalco.tracing import replay
-from ricalco.transforms.arguments import check_array, check_callable, function_name, label_of
+from ricalco.transforms.arguments import check_array, check_callable, function_name, is_inexact, label_of
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
 
@@ -62,7 +54,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
              for path, x in zip(trees.path_strings(in_tree), leaves)]
     flat = Flat("closure_convert", fun, in_tree)
     staged = StagedFunction(flat, avals, flat.__name__, fun)
-    hoisted = [traced and inexact(c.aval) for c, traced in zip(staged.consts, staged.traced)]
+    hoisted = [traced and is_inexact(c.aval) for c, traced in zip(staged.consts, staged.traced)]
     values = take(staged.consts, hoisted)
     fixed = take(staged.consts, [not h for h in hoisted])
     jaxpr, out_tree, label, count = staged.closed.jaxpr, flat.out_tree, label_of(fun), len(values)
@@ -71,7 +63,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
         given, free = args[:len(args) - count], args[len(args) - count:]
         found, tree = trees.flatten(tuple(given))
         types = [check_array("closure_convert", "an argument", x) for x in found]
-        if tree != in_tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(types, avals)):
+        if tree != in_tree or types_differ(types, avals):
             raise TypeError(f"the function that closure_convert made of {label} takes arguments of the types of its "
                             f"example arguments and {count} captured values:\n  {described(in_tree, avals)}\nbut got\n"
                             f"  {described(tree, types)}")
@@ -206,7 +198,7 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_ar
     back = Flat("linear_call", fun_transpose, ct_tree)
     transpose = StagedFunction(back, [*res_avals, *outs], back.__name__, fun_transpose)
     got = transpose.closed.out_avals
-    if back.out_tree != lin_tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(got, lin_avals)):
+    if back.out_tree != lin_tree or types_differ(got, lin_avals):
         raise TypeError(f"linear_call: fun_transpose {label_of(fun_transpose)} must return cotangents with the "
                         f"structure and types of linear_args\n  {described(lin_tree, lin_avals)}\nbut returned\n"
                         f"  {described(back.out_tree, got)}")

@@ -4,112 +4,39 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from ricalco.avals import ShapedArray, dtypes, tangent_aval, trees
-from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import (
-    Arguments,
-    CustomCall,
-    Flat,
-    Recorded,
-    StagedFunction,
+from ricalco.avals import dtypes, tangent_aval, trees, types_differ
+from ricalco.control.custom.calls import Arguments, CustomCall, Flat, call_primitive, perform
+from ricalco.control.custom.rules import (
+    SymbolicZero,
+    UserRule,
     as_array,
-    check_operands,
-    lower_call,
-    perform,
-    refuse_captured,
-    run_lifted,
-    run_reference,
-    transpose_call,
-    with_more_inputs,
+    described,
+    or_none,
+    short,
+    shown_zero,
+    what_is,
 )
-from ricalco.control.custom.captures import words_of
-from ricalco.core import Array, Primitive, Zero, state
+from ricalco.core import Array, Zero
 from ricalco.ops.arithmetic import add
-from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
+from ricalco.ops.structure import aval_of
 from ricalco.transforms.arguments import check_array, check_callable, function_name, label_of
-from ricalco.transforms.batching import batched_program, vmap_flat
-
-
-class SymbolicZero:
-    """A tangent or cotangent that is known to be zero, as rules with ``symbolic_zeros=True`` see and return it.
-
-    Attributes
-    ----------
-    aval : ShapedArray
-    shape : tuple of int
-    dtype : numpy.dtype
-
-    Examples
-    --------
-    >>> import ricalco
-    >>> from ricalco.custom_derivatives import SymbolicZero
-    >>> @ricalco.custom_jvp
-    ... def f(x, y):
-    ...     return x * y
-    >>> @f.defjvp
-    ... def f_jvp(primals, tangents):
-    ...     (x, y), (dx, dy) = primals, tangents
-    ...     return f(x, y), (dx * y if isinstance(dy, SymbolicZero) else dx * y + x * dy)
-    >>> _ = f.defjvp(f_jvp, symbolic_zeros=True)
-    >>> ricalco.grad(f)(2.0, 3.0).item()
-    3.0
-    """
-    __slots__ = ("aval",)
-
-    def __init__(self, aval: ShapedArray):
-        self.aval = aval
-
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
-
-    def __repr__(self) -> str:
-        return f"SymbolicZero({self.aval.short})"
-
-
-def short(aval: ShapedArray) -> str:
-    """``float32[3]``"""
-    name = "float0" if aval.dtype == dtypes.float0 else aval.dtype.name
-    return f"{name}[{','.join(map(str, aval.shape))}]"
-
-
-def described(tree, avals: Sequence[ShapedArray]) -> str:
-    """A tree with types at its leaves."""
-    return trees.in_words(tree, map(short, avals))
-
 
 # --- the rule -------------------------------------------------------------------------------------------
 
-class JvpRule:
-    """A user's jvp rule on lists; prints as the user's function.
-
-    Attributes
-    ----------
-    label : str
-        The function that it is the rule of.
-    flat : Flat
-        That function; its output tree is known once it, or this rule, has run.
-    out_avals : list or None
-        Its output types, where it has been recorded.
-    """
-    __slots__ = ("function", "fixed", "in_tree", "symbolic_zeros", "label", "out_tree", "out_avals", "words",
-                 "__name__")
+class JvpRule(UserRule):
+    """A user's jvp rule."""
+    __slots__ = ("function", "fixed")
 
     def __init__(self, function: Callable, fixed: tuple, in_tree, symbolic_zeros: bool, label: str):
-        self.function, self.fixed, self.in_tree = function, fixed, in_tree
-        self.symbolic_zeros, self.label, self.__name__ = symbolic_zeros, label, function_name(function)
-        self.out_tree = self.out_avals = None
-        self.words: Sequence[str] = ()
+        super().__init__(label, function_name(function), in_tree, symbolic_zeros)
+        self.function, self.fixed = function, fixed
 
-    def __call__(self, consts, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
-        """Outputs and output tangents, which may be `Zero`; input tangents may be, too."""
-        if self.symbolic_zeros:
-            given = [SymbolicZero(t.aval) if isinstance(t, Zero) else t for t in tangents]
-        else:
-            given = [instantiate(t) for t in tangents]
-        args = [trees.unflatten(self.in_tree, map(as_array, xs)) for xs in (primals, given)]
+    def __call__(self, consts, values, given=None):
+        n = len(values) // 2
+        primals, tangents = map(as_array, values[:n]), []
+        for x, t in zip(values[:n], values[n:]):
+            tangents.append(shown_zero(tangent_aval(aval_of(x)), self.symbolic_zeros) if t is None else as_array(t))
+        args = [trees.unflatten(self.in_tree, xs) for xs in (primals, tangents)]
         pair = self.function(*self.fixed, *args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{self._who} must produce a pair (primal_out, tangent_out), got "
@@ -120,15 +47,14 @@ class JvpRule:
             if not isinstance(x, Array):
                 check_array("custom_jvp", f"the primal output{paths[i]} of {self._rule}", x)
         dots, dots_tree = trees.flatten(pair[1])
-        check_primals(self._who, outs, out_tree, self.out_tree, self.out_avals)
+        self.check_primals(self._who, outs, out_tree)
         if dots_tree != out_tree:
             raise TypeError(
                 f"{self._who} must produce primal and tangent outputs of one tree structure, but the primal output is\n"
                 f"  {described(out_tree, [aval_of(x) for x in outs])}\nand the tangent output\n"
                 f"  {_tree_of(pair[1])}\nA tangent that is zero is an array of zeros, or with symbolic_zeros=True a "
                 "SymbolicZero; see custom_derivatives.zero_from_primal.")
-        self.out_tree = out_tree
-        return outs, [self._tangent(paths, i, x, t) for i, (x, t) in enumerate(zip(outs, dots))]
+        return [*outs, *[self._tangent(paths, i, x, t) for i, (x, t) in enumerate(zip(outs, dots))]], (), None
 
     @property
     def _rule(self) -> str:
@@ -140,13 +66,11 @@ class JvpRule:
 
     def _tangent(self, paths: Sequence[str], i: int, primal, t):
         want = tangent_aval(aval_of(primal))
-        if isinstance(t, (SymbolicZero, Zero)):
+        if isinstance(t, (SymbolicZero, Array)):
             got = t.aval
-        elif isinstance(t, Array):
-            got = aval_of(t)
         else:
             got = check_array("custom_jvp", f"the tangent output{paths[i]} of {self._rule}", t)
-        if got.shape != want.shape or got.dtype != want.dtype:
+        if types_differ([got], [want]):
             remedy = ""
             if want.dtype == dtypes.float0:
                 remedy = (". The tangent of integers and bools has the dtype float0: "
@@ -157,21 +81,7 @@ class JvpRule:
                 f"{self._who} must produce primal and tangent outputs with equal shapes and dtypes, but for "
                 f"output{paths[i]} the primal is {short(aval_of(primal))}, whose tangent is {short(want)}, and the "
                 f"rule gave a tangent {short(got)}{remedy}")
-        return Zero(want) if isinstance(t, (SymbolicZero, Zero)) or want.dtype == dtypes.float0 else t
-
-
-def check_primals(who: str, outs, out_tree, tree, avals) -> None:
-    """Raise unless what a rule gave is what the function returned, if that is known: trees of equal types."""
-    if avals is None:
-        return
-    got = [aval_of(x) for x in outs]
-    if out_tree != tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(got, avals)):
-        raise TypeError(f"{who} must produce as its first output what the function returns, but the function "
-                        f"returned\n  {described(tree, avals)}\nand the rule\n  {described(out_tree, got)}")
-
-
-def what_is(x) -> str:
-    return f"{type(x).__name__} of length {len(x)}" if isinstance(x, (tuple, list)) else f"{x!r}"
+        return None if isinstance(t, SymbolicZero) or want.dtype == dtypes.float0 else t
 
 
 def _tree_of(tree) -> str:
@@ -189,138 +99,26 @@ def _leaf_type(x) -> str:
         return type(x).__name__
 
 
-class MappedJvp:
-    """A jvp rule over a batch: `dims` are the mapped axes of constants and operands; results have theirs first."""
-    __slots__ = ("rule", "size", "dims", "words", "__name__")
-
-    def __init__(self, rule, size: int, dims: Sequence):
-        self.rule, self.size, self.dims, self.words = rule, size, tuple(dims), rule.words
-        self.__name__ = rule.__name__
-
-    label = property(lambda self: self.rule.label)
-    out_tree = property(lambda self: self.rule.out_tree)
-
-    def __call__(self, consts, primals, tangents):
-        n, m = len(consts), len(primals)
-        on = [not isinstance(t, Zero) for t in tangents]
-        nonzero: list[bool] = []
-
-        def flat(*xs):
-            feed = iter(xs[n + m:])
-            own = xs[n:n + m]
-            dots = [next(feed) if given else Zero(tangent_aval(aval_of(x))) for given, x in zip(on, own)]
-            outs, out_dots = self.rule(xs[:n], own, dots)
-            nonzero.extend(not isinstance(t, Zero) for t in out_dots)
-            return [*outs, *[t for t in out_dots if not isinstance(t, Zero)]]
-
-        dims = [*self.dims, *take(self.dims[n:], on)]
-        found, found_dims = vmap_flat(flat, self.size, [*consts, *primals, *take(tangents, on)], dims)
-        moved = [with_batch_dim(x, d, self.size) for x, d in zip(found, found_dims)]
-        outs, dots = moved[:len(nonzero)], iter(moved[len(nonzero):])
-        return outs, [next(dots) if given else Zero(tangent_aval(aval_of(x))) for given, x in zip(nonzero, outs)]
-
-
-class LiftedJvp:
-    """A jvp rule that holds `tracers`; their values are among the constants, after the first `skip`."""
-    __slots__ = ("rule", "tracers", "skip", "words", "__name__")
-
-    def __init__(self, rule, tracers: Sequence, skip: int, words: Sequence[str]):
-        self.rule, self.tracers, self.skip, self.words = rule, list(tracers), skip, tuple(words)
-        self.__name__ = rule.__name__
-
-    label = property(lambda self: self.rule.label)
-    out_tree = property(lambda self: self.rule.out_tree)
-
-    def __call__(self, consts, primals, tangents):
-        on = [not isinstance(t, Zero) for t in tangents]
-        end = self.skip + len(self.tracers)
-        m, k = len(consts) - end, len(primals)
-        nonzero: list[bool] = []
-
-        def flat(*xs):
-            feed = iter(xs[m + k:])
-            own = xs[m:m + k]
-            dots = [next(feed) if given else Zero(t.aval) for given, t in zip(on, tangents)]
-            outs, out_dots = self.rule(xs[:m], own, dots)
-            nonzero.extend(not isinstance(t, Zero) for t in out_dots)
-            return [*outs, *[t for t in out_dots if not isinstance(t, Zero)]]
-
-        args = [*consts[end:], *primals, *take(tangents, on)]
-        found = run_lifted(self.tracers, consts[self.skip:end], flat, args)
-        outs, dots = found[:len(nonzero)], iter(found[len(nonzero):])
-        return outs, [next(dots) if given else Zero(tangent_aval(aval_of(x))) for given, x in zip(nonzero, outs)]
-
-
-def inexact(aval: ShapedArray) -> bool:
-    return dtypes.kind(aval.dtype) in "fc"
-
-
-# --- the call -------------------------------------------------------------------------------------------
+# --- the call and its equation ----------------------------------------------------------------------------
 
 class JvpCall(CustomCall):
     """A call of a `custom_jvp` function."""
-    __slots__ = ("rule", "symbolic_zeros")
+    __slots__ = ()
+    construct = "custom_jvp"
 
-    def __init__(self, call: tuple, rule, symbolic_zeros: bool):
-        super().__init__("custom_jvp", *call)
-        self.rule, self.symbolic_zeros = rule, symbolic_zeros
+    @staticmethod
+    def differentiate(rule, consts, primals, tangents):
+        found, _, _ = rule(consts, [*primals, *or_none(tangents)])
+        n = len(found) // 2
+        outs, dots = found[:n], found[n:]
+        return outs, [Zero(tangent_aval(aval_of(x))) if t is None else t for x, t in zip(outs, dots)]
 
-    def differentiate(self, consts, primals, tangents):
-        return self.rule(consts, primals, tangents)
-
-    def mapped(self, trace, found, dims):
-        words = (*words_of(found), *self.words)
-        rule = LiftedJvp(self.rule, [x for _, x in found], 0, words) if found else self.rule
-        return JvpCall((self.label, self.mapped_function(trace, found, dims), self.parts, words,
-                        (*self.lifted, trace)), MappedJvp(rule, trace.size, dims), self.symbolic_zeros)
-
-    def record(self, args):
-        held: list = []
-        key = self.key(args, held, self.symbolic_zeros)
-        known = state.trace.recorded.get(key) if key is not None else None
-        if known is not None and (self.is_free() or not self.captured(parts=self.parts[1:])):
-            return known.again(self.function, args)
-        name = function_name(self.function)
-        staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
-        rule, consts = self.rule, staged.consts
-        if isinstance(rule, JvpRule):
-            rule.out_tree, rule.out_avals = self.function.out_tree, staged.closed.out_avals
-        found = self.captured(parts=self.parts[1:])
-        rule = LiftedJvp(rule, [x for _, x in found], len(consts), [*staged.words, *words_of(found), *self.words])
-        closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
-        consts = [*consts, *[x for _, x in found]]
-        params = dict(name=name, call_jaxpr=closed, jvp=rule, num_consts=len(consts) + len(self.words),
-                      symbolic_zeros=self.symbolic_zeros)
-        if key is not None and not found and not any(staged.traced):
-            state.trace.recorded[key] = Recorded(custom_jvp_call_p, params, consts, closed.out_avals,
-                                                 self.function.out_tree, held)
-        return custom_jvp_call_p.bind(*consts, *args, **params)
+    def equation(self, name, closed, rule, num_consts):
+        return custom_jvp_call_p, dict(name=name, call_jaxpr=closed, jvp=rule, num_consts=num_consts,
+                                       symbolic_zeros=self.user.symbolic_zeros)
 
 
-# --- the equation ---------------------------------------------------------------------------------------
-
-def _infer(*avals, name, call_jaxpr, jvp, num_consts, symbolic_zeros):
-    return check_operands("custom_jvp_call", name, avals, call_jaxpr)
-
-
-def _jvp(primals, tangents, *, name, call_jaxpr, jvp, num_consts, symbolic_zeros):
-    refuse_captured("custom_jvp", getattr(jvp, "label", name), tangents[:num_consts],
-                    getattr(jvp, "words", ()))
-    return jvp(primals[:num_consts], primals[num_consts:], tangents[num_consts:])
-
-
-def _batch(size, args, dims, *, name, call_jaxpr, jvp, num_consts, symbolic_zeros):
-    closed = batched_program(call_jaxpr, size, dims, [True] * len(call_jaxpr.out_avals)).closed
-    outs = custom_jvp_call_p.bind(*args, name=name, call_jaxpr=closed, jvp=MappedJvp(jvp, size, dims),
-                                  num_consts=num_consts, symbolic_zeros=symbolic_zeros)
-    return outs, [0] * len(outs)
-
-
-custom_jvp_call_p = Primitive(
-    "custom_jvp_call", infer=_infer, lower=lower_call, jvp=_jvp, transpose=transpose_call, batch=_batch,
-    oracle=run_reference, multiple_results=True,
-    linearize=lambda trace, primals, tangents, params: _jvp(primals, tangents, **params),
-    effects=lambda *, call_jaxpr, **params: call_jaxpr.effects)
+custom_jvp_call_p = call_primitive(JvpCall, "jvp")
 
 
 # --- the function ---------------------------------------------------------------------------------------
@@ -452,10 +250,9 @@ class custom_jvp:
         function = self.fun
         if self.nondiff_argnums:
             function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
-        label = self._arguments.label
         flat = Flat("custom_jvp", function, in_tree, self._arguments.name)
-        rule = JvpRule(self.jvp, fixed, in_tree, self.symbolic_zeros, label)
-        outs = perform(JvpCall((label, flat, [self.fun, self.jvp, *fixed]), rule, self.symbolic_zeros), leaves)
+        rule = JvpRule(self.jvp, fixed, in_tree, self.symbolic_zeros, self._arguments.label)
+        outs = perform(JvpCall(rule, rule, flat, [self.fun, self.jvp, *fixed]), leaves)
         return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
 
 
@@ -483,12 +280,7 @@ def zero_from_primal(val, symbolic_zeros: bool = False):
     >>> zero_from_primal(2.0).item()
     0.0
     """
-    def zero(x):
-        aval = tangent_aval(aval_of(x))
-        return SymbolicZero(aval) if symbolic_zeros else instantiate(Zero(aval))
-
-    return trees.map_(zero, val)
+    return trees.map_(lambda x: shown_zero(tangent_aval(aval_of(x)), symbolic_zeros), val)
 
 
-__all__ = ["SymbolicZero", "custom_jvp", "custom_jvp_call_p", "described", "inexact", "short",
-           "zero_from_primal"]
+__all__ = ["SymbolicZero", "custom_jvp", "custom_jvp_call_p", "zero_from_primal"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ricalco.avals import ShapedArray, tangent_aval, trees
-from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import Flat, StagedFunction, as_array, check_operands, lower_call, perform
-from ricalco.control.custom.jvp import JvpCall, described
+from ricalco.avals import ShapedArray, tangent_aval, trees, types_differ
+from ricalco.control.calls.programs import check_operands, take
+from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, perform
+from ricalco.control.custom.jvp import JvpCall
+from ricalco.control.custom.rules import UserRule, as_array, described
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
@@ -69,7 +70,7 @@ class _Part:
         self.staged = StagedFunction(flat, avals, name, user)
         main, self.out_tree = trees_out[0]
         got = self.staged.closed.out_avals
-        if main != tree or any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(got, avals)):
+        if main != tree or types_differ(got[:main.num_leaves], avals):
             raise TypeError(f"{construct}: {name} {label} must return what has the structure, shapes and "
                             f"dtypes of {like}\n  {described(tree, avals)}\nbut returned\n"
                             f"  {described(main, got[:main.num_leaves])}")
@@ -243,35 +244,34 @@ custom_linear_solve_p = Primitive(
 
 # --- custom_root --------------------------------------------------------------------------------------------
 
-class _RootRule:
+class _RootRule(UserRule):
     """The implicit function theorem: of f(p, x) = 0, df/dx dx = -df/dp dp."""
-    __slots__ = ("function", "tangent_solve", "tree", "label", "call", "words", "__name__")
+    __slots__ = ("function", "tangent_solve", "call")
 
     def __init__(self, function: StagedFunction, tangent_solve: Callable, tree, label: str):
+        super().__init__(label, "_root_jvp", tree)
         self.function, self.tangent_solve = function.closed, tangent_solve
-        self.tree, self.label, self.words, self.__name__ = tree, label, (), "_root_jvp"
         self.call: Callable | None = None
 
-    out_tree = None
-
-    def __call__(self, consts, primals, tangents):
-        m = len(self.function.in_avals) - self.tree.num_leaves
-        n = self.tree.num_leaves
+    def __call__(self, consts, values, given=None):
+        primals, tangents = values[:len(values) // 2], values[len(values) // 2:]
+        n = self.in_tree.num_leaves
+        m = len(self.function.in_avals) - n
         outs = self.call(primals)
         x, captured, dots = outs[:n], primals[:m], tangents[:m]
-        zeros = [Zero(tangent_aval(aval_of(v))) for v in outs]
-        if all(isinstance(t, Zero) for t in dots):
-            return outs, zeros
+        if all(t is None for t in dots):
+            return [*outs, *[None] * len(outs)], (), None
         jaxpr = self.function.jaxpr
+        dots = [Zero(tangent_aval(aval_of(v))) if t is None else t for v, t in zip(captured, dots)]
         _, change = jvp_flat(lambda *cs: replay(jaxpr, [], [*cs, *x]), captured, dots)
         at = linearize_flat(lambda *xs: replay(jaxpr, [], [*captured, *xs]), x, [True] * n)
 
         def matvec(tree):
-            return trees.unflatten(self.tree, push_forward(at, trees.leaves(tree)))
+            return trees.unflatten(self.in_tree, push_forward(at, trees.leaves(tree)))
 
-        moved = custom_linear_solve(matvec, trees.unflatten(self.tree, map(instantiate, change)), self.tangent_solve,
-                                    self.tangent_solve)
-        return outs, [*map(neg, trees.leaves(moved)), *zeros[n:]]
+        moved = custom_linear_solve(matvec, trees.unflatten(self.in_tree, map(instantiate, change)),
+                                    self.tangent_solve, self.tangent_solve)
+        return [*outs, *map(neg, trees.leaves(moved)), *[None] * (len(outs) - n)], (), None
 
 
 def custom_root(f: Callable, initial_guess, solve: Callable, tangent_solve: Callable, has_aux: bool = False):
@@ -324,7 +324,7 @@ def custom_root(f: Callable, initial_guess, solve: Callable, tangent_solve: Call
         return [as_array(x) for x in replay(solver.closed.jaxpr, [], args[m:])]
 
     run.__name__ = "_custom_root"
-    rule.call = lambda args: perform(JvpCall((rule.label, run, [run, tangent_solve]), rule, False), args)
+    rule.call = lambda args: perform(JvpCall(rule, rule, run, [run, tangent_solve]), args)
     outs = rule.call([*function.consts, *solver.consts, *leaves])
     x = trees.unflatten(tree, outs[:n])
     return (x, trees.unflatten(part.out_tree, outs[n:])) if has_aux else x

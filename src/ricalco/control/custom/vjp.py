@@ -6,117 +6,48 @@ from collections.abc import Callable, Sequence
 
 from ricalco.avals import tangent_aval, trees
 from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import (
-    Arguments,
-    CapturedTracerError,
-    CustomCall,
-    Flat,
-    Recorded,
-    StagedFunction,
-    check_operands,
-    lower_call,
-    perform,
-    refuse_captured,
-    run_reference,
-    transpose_call,
-    with_more_inputs,
-)
+from ricalco.control.custom.calls import Arguments, CapturedTracerError, CustomCall, Flat, call_primitive, perform
 from ricalco.control.custom.captures import captured_tracers, words_of
-from ricalco.control.custom.jvp import inexact
+from ricalco.control.custom.rules import Mapped, Rule, or_none
 from ricalco.control.custom.vjp_rules import (
-    Backward,
     CustomVJPPrimal,
-    Forward,
-    LiftedForward,
-    MappedForward,
-    MappedPullback,
-    Rules,
+    ForwardRule,
     custom_vjp_primal_tree_values,
     forward_mode_error,
 )
 from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, state
-from ricalco.ops.structure import aval_of, instantiate
-from ricalco.transforms.arguments import argument_names, check_callable, function_name, label_of
-from ricalco.transforms.batching import batched_program, with_dim
+from ricalco.ops.structure import aval_of, instantiate, tangents_where
+from ricalco.transforms.arguments import argument_names, check_callable, function_name, is_inexact, label_of
+from ricalco.transforms.batching import with_dim
 
-# --- the call -------------------------------------------------------------------------------------------
+# --- the call and its equations -----------------------------------------------------------------------------
 
 class VjpCall(CustomCall):
     """A call of a `custom_vjp` function."""
-    __slots__ = ("forward", "rules")
+    __slots__ = ()
+    construct = "custom_vjp"
     rule_count = 2
 
-    def __init__(self, call: tuple, forward, rules: Rules):
-        super().__init__("custom_vjp", *call)
-        self.forward, self.rules = forward, rules
+    @staticmethod
+    def differentiate(rule, consts, primals, tangents):
+        """Outputs by the forward rule, and output tangents that only reverse mode can make something of."""
+        if state.trace.eager:
+            raise forward_mode_error(rule.label)
+        perturbed = tuple([not isinstance(t, Zero) for t in tangents])
+        outs, residuals, pull = rule(consts, primals, perturbed)
+        avals = [aval_of(x) for x in outs]
+        wanted = [is_inexact(a) for a in avals]
+        dots = custom_lin_p.bind(*residuals, *take(tangents, perturbed), bwd=pull, num_res=len(residuals),
+                                 out_avals=tuple(map(tangent_aval, take(avals, wanted))))
+        return outs, tangents_where(wanted, dots, avals)
 
-    def differentiate(self, consts, primals, tangents):
-        return run_forward(self.forward, consts, primals, tangents)
-
-    def mapped(self, trace, found, dims):
-        words = (*words_of(found), *self.words)
-        forward = LiftedForward(self.forward, [x for _, x in found], 0, words) if found else self.forward
-        return VjpCall((self.label, self.mapped_function(trace, found, dims), self.parts, words,
-                        (*self.lifted, trace)), MappedForward(forward, trace.size, dims), self.rules)
-
-    def record(self, args):
-        held: list = []
-        key = self.key(args, held, self.rules.symbolic_zeros)
-        known = state.trace.recorded.get(key) if key is not None else None
-        if known is not None and (self.is_free() or not self.captured(parts=self.parts[1:])):
-            return known.again(self.function, args)
-        name = function_name(self.function)
-        staged = StagedFunction(self.function, [aval_of(x) for x in args], name, self.parts[0])
-        consts, rules = staged.consts, self.rules
-        if isinstance(self.function, Flat):
-            rules.out_tree, rules.out_avals = self.function.out_tree, staged.closed.out_avals
-        found = self.captured(parts=self.parts[1:])
-        forward = LiftedForward(self.forward, [x for _, x in found], len(consts),
-                                [*staged.words, *words_of(found), *self.words])
-        closed = with_more_inputs(staged.closed, len(consts), [x.aval for _, x in found])
-        consts = [*consts, *[x for _, x in found]]
-        params = dict(name=name, call_jaxpr=closed, fwd=forward, bwd=Backward(rules),
-                      num_consts=len(consts) + len(self.words), symbolic_zeros=rules.symbolic_zeros)
-        if key is not None and not found and not any(staged.traced):
-            state.trace.recorded[key] = Recorded(custom_vjp_call_p, params, consts, closed.out_avals,
-                                                 self.function.out_tree, held)
-        return custom_vjp_call_p.bind(*consts, *args, **params)
+    def equation(self, name, closed, rule, num_consts):
+        backward = Rule(rule.label, function_name(self.user.bwd))  # for the reader: the forward rule has it
+        return custom_vjp_call_p, dict(name=name, call_jaxpr=closed, fwd=rule, bwd=backward, num_consts=num_consts,
+                                       symbolic_zeros=self.user.symbolic_zeros)
 
 
-def run_forward(forward, consts, primals, tangents) -> tuple[list, list]:
-    """Outputs by the forward rule, and output tangents that only reverse mode can make something of."""
-    if state.trace.eager:
-        raise forward_mode_error(forward.label)
-    perturbed = [not isinstance(t, Zero) for t in tangents]
-    outs, residuals, pull = forward(consts, primals, perturbed)
-    avals = [aval_of(x) for x in outs]
-    dots = iter(custom_lin_p.bind(*residuals, *take(tangents, perturbed), bwd=pull, num_res=len(residuals),
-                                  out_avals=tuple([tangent_aval(a) for a in avals if inexact(a)])))
-    return outs, [next(dots) if inexact(a) else Zero(tangent_aval(a)) for a in avals]
-
-
-# --- the equations --------------------------------------------------------------------------------------
-
-def _infer(*avals, name, call_jaxpr, **params):
-    return check_operands("custom_vjp_call", name, avals, call_jaxpr)
-
-
-def _jvp(primals, tangents, *, name, fwd, num_consts, **params):
-    refuse_captured("custom_vjp", getattr(fwd, "label", name), tangents[:num_consts], getattr(fwd, "words", ()))
-    return run_forward(fwd, primals[:num_consts], primals[num_consts:], tangents[num_consts:])
-
-
-def _batch(size, args, dims, *, call_jaxpr, fwd, **params):
-    closed = batched_program(call_jaxpr, size, dims, [True] * len(call_jaxpr.out_avals)).closed
-    outs = custom_vjp_call_p.bind(*args, call_jaxpr=closed, fwd=MappedForward(fwd, size, dims), **params)
-    return outs, [0] * len(outs)
-
-
-custom_vjp_call_p = Primitive(
-    "custom_vjp_call", infer=_infer, lower=lower_call, jvp=_jvp, transpose=transpose_call, batch=_batch,
-    oracle=run_reference, multiple_results=True,
-    linearize=lambda trace, primals, tangents, params: _jvp(primals, tangents, **params),
-    effects=lambda *, call_jaxpr, **params: call_jaxpr.effects)
+custom_vjp_call_p = call_primitive(VjpCall, "fwd")
 
 
 def _lin_forward(*args, bwd, **params):
@@ -137,7 +68,7 @@ def _lin_transpose(cotangents, *args, bwd, num_res, out_avals):
     if not all(isinstance(x, Linear) for x in operands):
         raise forward_mode_error(bwd.label)
     try:
-        return [None] * num_res + bwd(residuals, cotangents)
+        return [None] * num_res + bwd(residuals, or_none(cotangents))[0]
     except CapturedTracerError:
         raise
     except errors.UnexpectedTracerError as error:  # the trace of what it captured has ended by now
@@ -149,7 +80,7 @@ def _lin_transpose(cotangents, *args, bwd, num_res, out_avals):
 
 def _lin_batch(size, args, dims, *, bwd, num_res, out_avals):
     avals = tuple([with_dim(a, size, 0) for a in out_avals])
-    pull = MappedPullback(bwd, size, dims[:num_res], dims[num_res:])
+    pull = Mapped(bwd, size, [*dims[:num_res], *[0] * len(avals)], dims[num_res:])
     return custom_lin_p.bind(*args, bwd=pull, num_res=num_res, out_avals=avals), [0] * len(avals)
 
 
@@ -249,21 +180,19 @@ class custom_vjp:
             raise AttributeError(f"No VJP defined for custom_vjp function {label_of(self.fun)} using defvjp: give its "
                                  "rules before calling it")
         primals, fixed = self._arguments.split(args, kwargs)
-        label = self._arguments.label
         for place, x in zip(self.nondiff_argnums, fixed):
             for leaf in trees.leaves(x):
                 if isinstance(leaf, Tracer):
-                    raise _traced_nondiff(label, argument_names(self.fun, place + 1)[place], leaf)
+                    raise _traced_nondiff(self._arguments.label, argument_names(self.fun, place + 1)[place], leaf)
         leaves, in_tree = trees.flatten(primals)
         self._arguments.check(in_tree, leaves)
         function = self.fun
         if self.nondiff_argnums:
             function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
         flat = Flat("custom_vjp", function, in_tree, self._arguments.name)
-        rules = Rules(self.fwd, self.bwd, fixed, self._arguments, in_tree, label, self.symbolic_zeros)
-        call = VjpCall((label, flat, [self.fun, self.fwd, self.bwd, *fixed]), Forward(rules), rules)
-        outs = perform(call, leaves)
-        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rules.out_tree, outs)
+        rule = ForwardRule(self.fwd, self.bwd, fixed, self._arguments, in_tree, self.symbolic_zeros)
+        outs = perform(VjpCall(rule, rule, flat, [self.fun, self.fwd, self.bwd, *fixed]), leaves)
+        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
 
 
 def _traced_nondiff(label: str, name: str, leaf: Tracer) -> errors.UnexpectedTracerError:

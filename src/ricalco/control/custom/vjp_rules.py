@@ -1,27 +1,26 @@
-"""The rules of `custom_vjp` functions, over lists, over a batch, and with values that they hold from outside."""
+"""The two rules of a `custom_vjp` function, on trees, with their checks."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import optree
 
 from ricalco.avals import ShapedArray, dtypes, tangent_aval, trees
 from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import Arguments, as_array, run_lifted
-from ricalco.control.custom.jvp import SymbolicZero, check_primals, described, inexact, short, what_is
-from ricalco.core import Array, Zero
-from ricalco.ops.arithmetic import mul
-from ricalco.ops.structure import (
-    aval_of,
-    convert_element_type,
-    instantiate,
-    literal_as,
-    move_dim,
-    reduce_sum,
-    with_batch_dim,
+from ricalco.control.custom.calls import Arguments
+from ricalco.control.custom.rules import (
+    Rule,
+    SymbolicZero,
+    UserRule,
+    as_array,
+    described,
+    short,
+    shown_zero,
+    what_is,
 )
-from ricalco.transforms.arguments import check_array, function_name, is_array, label_of
-from ricalco.transforms.batching import vmap_flat
+from ricalco.core import Array
+from ricalco.ops.structure import aval_of, convert_element_type
+from ricalco.transforms.arguments import check_array, function_name, is_array, is_inexact, label_of
 
 
 class CustomVJPPrimal:
@@ -73,33 +72,22 @@ def forward_mode_error(label: str) -> TypeError:
 
 # --- the rules ------------------------------------------------------------------------------------------
 
-class Rules:
-    """A user's rules on lists. What an equation holds are two views of it, `Forward` and `Backward`.
+class ForwardRule(UserRule):
+    """A user's forward rule; it tells the backward one, for its residuals."""
+    __slots__ = ("fwd", "bwd", "fixed", "arguments", "plain")
 
-    Attributes
-    ----------
-    arguments : Arguments
-    plain : bool
-        Whether each argument is one array.
-    out_tree, out_avals
-        The function's output, where it has been recorded.
-    """
-    __slots__ = ("fwd", "bwd", "fixed", "arguments", "in_tree", "symbolic_zeros", "label", "plain",
-                 "out_tree", "out_avals")
-
-    def __init__(self, fwd: Callable, bwd: Callable, fixed: tuple, arguments: Arguments, in_tree, label: str,
+    def __init__(self, fwd: Callable, bwd: Callable, fixed: tuple, arguments: Arguments, in_tree,
                  symbolic_zeros: bool):
-        self.fwd, self.bwd, self.fixed, self.arguments, self.in_tree = fwd, bwd, fixed, arguments, in_tree
-        self.symbolic_zeros, self.label = symbolic_zeros, label
+        super().__init__(arguments.label, function_name(fwd), in_tree, symbolic_zeros)
+        self.fwd, self.bwd, self.fixed, self.arguments = fwd, bwd, fixed, arguments
+        # Whether each argument is one array.
         self.plain = in_tree.num_nodes == in_tree.num_children + 1 == in_tree.num_leaves + 1
-        self.out_tree = self.out_avals = None
 
-    def forward(self, primals: Sequence, perturbed: Sequence[bool]):
-        """Outputs, residuals, and what pulls cotangents back."""
-        given = [as_array(x) for x in primals]
+    def __call__(self, consts, values, given=None):
+        primals = [as_array(x) for x in values]
         if self.symbolic_zeros:
-            given = [CustomVJPPrimal(x, on) for x, on in zip(given, perturbed)]
-        args = self.arguments.join(trees.unflatten(self.in_tree, given), self.fixed)
+            primals = [CustomVJPPrimal(x, on) for x, on in zip(primals, given)]
+        args = self.arguments.join(trees.unflatten(self.in_tree, primals), self.fixed)
         pair = self.fwd(*args)
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{self._who} must produce a pair (primal_out, residuals), got {what_is(pair)}. The "
@@ -109,7 +97,7 @@ class Rules:
             if not isinstance(x, Array):
                 path = trees.path_strings(out_tree)[i]
                 check_array("custom_vjp", f"the primal output{path} of the fwd rule {label_of(self.fwd)}", x)
-        check_primals(self._who, outs, out_tree, self.out_tree, self.out_avals)
+        self.check_primals(self._who, outs, out_tree)
         residuals, res_tree = trees.flatten(pair[1])
         for i, x in enumerate(residuals):
             if not isinstance(x, Array) and not is_array(x):
@@ -117,51 +105,45 @@ class Rules:
                 raise TypeError(f"{self._who}: residual{path} must be an array or a number, got {x!r} of type "
                                 f"{type(x).__name__}. What is not an array goes into nondiff_argnums, or into a "
                                 "tree_util.Partial.")
-        self.out_tree = out_tree
-        pull = Pullback(self, res_tree, out_tree, [aval_of(x) for x in outs], [aval_of(x) for x in primals],
-                        tuple(perturbed))
-        return outs, residuals, pull
+        return outs, residuals, BackwardRule(self, res_tree, out_tree, [aval_of(x) for x in outs],
+                                             [aval_of(x) for x in values], given)
 
     @property
     def _who(self) -> str:
         return f"Custom VJP fwd rule {label_of(self.fwd)} for function {self.label}"
 
 
-class Pullback:
-    """A user's backward rule for the residuals of one run of the forward rule."""
-    __slots__ = ("rules", "res_tree", "out_tree", "out_avals", "in_avals", "perturbed")
+class BackwardRule(Rule):
+    """A user's backward rule for the residuals of one run of the forward rule.
 
-    def __init__(self, rules: Rules, res_tree, out_tree, out_avals, in_avals, perturbed):
-        self.rules, self.res_tree, self.out_tree = rules, res_tree, out_tree
+    It takes cotangents of the inexact outputs, and gives those of the perturbed arguments.
+    """
+    __slots__ = ("forward", "res_tree", "out_tree", "out_avals", "in_avals", "perturbed")
+
+    def __init__(self, forward: ForwardRule, res_tree, out_tree, out_avals, in_avals, perturbed):
+        super().__init__(forward.label, function_name(forward.bwd))
+        self.forward, self.res_tree, self.out_tree = forward, res_tree, out_tree
         self.out_avals, self.in_avals, self.perturbed = out_avals, in_avals, perturbed
 
-    label = property(lambda self: self.rules.label)
-    __name__ = property(lambda self: function_name(self.rules.bwd))
-
-    def __call__(self, residuals: Sequence, cotangents: Sequence) -> list:
-        """Cotangents (None for zero) of the perturbed arguments, from those of the inexact outputs."""
-        rules = self.rules
-        found = iter(cotangents)
-        cts = [next(found) if inexact(a) else Zero(tangent_aval(a)) for a in self.out_avals]
-        if rules.symbolic_zeros:
-            cts = [SymbolicZero(ct.aval) if isinstance(ct, Zero) else ct for ct in cts]
-        else:
-            cts = [instantiate(ct) for ct in cts]
-        cts = [as_array(ct) for ct in cts]
-        got = rules.bwd(*rules.fixed, trees.unflatten(self.res_tree, map(as_array, residuals)),
-                        trees.unflatten(self.out_tree, cts))
+    def __call__(self, consts, values, given=None):
+        forward, found = self.forward, iter(values)
+        cts = [next(found) if is_inexact(a) else None for a in self.out_avals]
+        cts = [shown_zero(tangent_aval(a), forward.symbolic_zeros) if ct is None else as_array(ct)
+               for ct, a in zip(cts, self.out_avals)]
+        got = forward.bwd(*forward.fixed, trees.unflatten(self.res_tree, map(as_array, consts)),
+                          trees.unflatten(self.out_tree, cts))
         leaves = self._leaves(got)
         checked = [self._checked(i, ct, a) for i, (ct, a) in enumerate(zip(leaves, self.in_avals))]
-        return take(checked, self.perturbed)
+        return take(checked, self.perturbed), (), None
 
     @property
     def _who(self) -> str:
-        return f"Custom VJP bwd rule {label_of(self.rules.bwd)} for function {self.label}"
+        return f"Custom VJP bwd rule {label_of(self.forward.bwd)} for function {self.label}"
 
     def _leaves(self, got) -> list:
         """One entry for each leaf of the arguments; None stands for zeros, in place of a subtree too."""
-        in_tree = self.rules.in_tree
-        names = self.rules.arguments.names(in_tree.num_children)
+        in_tree = self.forward.in_tree
+        names = self.forward.arguments.names(in_tree.num_children)
         if not isinstance(got, (tuple, list)):
             raise TypeError(f"{self._who} must produce a tuple with one cotangent for each argument "
                             f"({', '.join(names)}), got {got!r} of type {type(got).__name__}"
@@ -170,7 +152,7 @@ class Pullback:
             raise TypeError(f"{self._who} must produce a tuple with one cotangent for each of the {len(names)} "
                             f"arguments ({', '.join(names)}), got {len(got)}. Return None for an argument whose "
                             "cotangent is zero.")
-        if self.rules.plain and all([ct is None or isinstance(ct, Array) for ct in got]):
+        if self.forward.plain and all([ct is None or isinstance(ct, Array) for ct in got]):
             return list(got)
         places = trees.unflatten(in_tree, range(in_tree.num_leaves))
         found: list = [None] * in_tree.num_leaves
@@ -188,7 +170,7 @@ class Pullback:
         return found
 
     def _leaf_name(self, i: int) -> str:
-        return self.rules.arguments.leaf_names(self.rules.in_tree)[i]
+        return self.forward.arguments.leaf_names(self.forward.in_tree)[i]
 
     def _structure(self, name: str, ct, want) -> TypeError:
         shown = trees.map_(lambda i: self.in_avals[i], want)
@@ -199,13 +181,13 @@ class Pullback:
 
     def _checked(self, i: int, ct, aval: ShapedArray):
         want = tangent_aval(aval)
-        if ct is None or not inexact(aval):
+        if ct is None or not is_inexact(aval):
             return None
-        if isinstance(ct, (SymbolicZero, Zero, Array)):
+        if isinstance(ct, (SymbolicZero, Array)):
             got = ct.aval
         else:
             got = check_array("custom_vjp", f"the cotangent of {self._leaf_name(i)} from the bwd rule "
-                                            f"{label_of(self.rules.bwd)}", ct)
+                                            f"{label_of(self.forward.bwd)}", ct)
         kinds = dtypes.kind(got.dtype), dtypes.kind(want.dtype)
         if got.shape != want.shape or kinds == ("c", "f") or got.dtype == dtypes.float0:
             remedy = ""
@@ -215,7 +197,7 @@ class Pullback:
                 remedy = " A value that was broadcast in the function has the sum of the cotangents of its copies."
             raise ValueError(f"{self._who} must produce cotangents with the shapes of the arguments, but for argument "
                              f"{self._leaf_name(i)} of type {short(aval)} it gave {short(got)}.{remedy}")
-        if isinstance(ct, (SymbolicZero, Zero)):
+        if isinstance(ct, SymbolicZero):
             return None
         return ct if got.dtype == want.dtype else convert_element_type(ct, want.dtype)
 
@@ -226,139 +208,3 @@ def _tree_text(tree) -> str:
 
     leaves, treedef = trees.flatten(tree)
     return trees.in_words(treedef, map(shown, leaves))
-
-
-class Forward:
-    """The forward rule of an equation; prints as the user's function.
-
-    Called with constants, primals and which of them are perturbed; gives outputs, residuals and what pulls back.
-    """
-    __slots__ = ("rules", "words", "__name__")
-
-    def __init__(self, rules: Rules):
-        self.rules, self.words, self.__name__ = rules, (), function_name(rules.fwd)
-
-    label = property(lambda self: self.rules.label)
-
-    def __call__(self, consts, primals, perturbed):
-        return self.rules.forward(primals, perturbed)
-
-
-class Backward:
-    """Stands for the backward rule in an equation."""
-    __slots__ = ("rules", "__name__")
-
-    def __init__(self, rules: Rules):
-        self.rules, self.__name__ = rules, function_name(rules.bwd)
-
-
-class MappedForward:
-    """A forward rule over a batch: outputs have their mapped axis first, residuals theirs wherever it is."""
-    __slots__ = ("rule", "size", "dims", "words", "__name__")
-
-    def __init__(self, rule, size: int, dims: Sequence):
-        self.rule, self.size, self.dims, self.words = rule, size, tuple(dims), rule.words
-        self.__name__ = rule.__name__
-
-    label = property(lambda self: self.rule.label)
-
-    def __call__(self, consts, primals, perturbed):
-        n, parts = len(consts), []
-
-        def flat(*xs):
-            outs, residuals, pull = self.rule(xs[:n], xs[n:], perturbed)
-            parts.extend((len(outs), pull))
-            return [*outs, *residuals]
-
-        found, dims = vmap_flat(flat, self.size, [*consts, *primals], self.dims)
-        count, pull = parts
-        outs = [with_batch_dim(x, d, self.size) for x, d in zip(found[:count], dims)]
-        return outs, found[count:], MappedPullback(pull, self.size, dims[count:], take(self.dims[n:], perturbed))
-
-
-class MappedPullback:
-    """A backward rule over a batch. Cotangents of outputs have their mapped axis first."""
-    __slots__ = ("pull", "size", "dims", "in_dims")
-
-    def __init__(self, pull, size: int, dims: Sequence, in_dims: Sequence):
-        self.pull, self.size, self.dims, self.in_dims = pull, size, tuple(dims), tuple(in_dims)
-
-    label = property(lambda self: self.pull.label)
-    __name__ = property(lambda self: self.pull.__name__)
-
-    def __call__(self, residuals, cotangents):
-        on = [not isinstance(ct, Zero) for ct in cotangents]
-        given = take(cotangents, on)
-        empty = [Zero(tangent_aval(_without_first(ct.aval))) if isinstance(ct, Zero) else None for ct in cotangents]
-        n, nonzero = len(residuals), []
-
-        def flat(*xs):
-            feed = iter(xs[n:])
-            cts = self.pull(xs[:n], [next(feed) if zero is None else zero for zero in empty])
-            nonzero.extend(ct is not None for ct in cts)
-            return [ct for ct in cts if ct is not None]
-
-        found, dims = vmap_flat(flat, self.size, [*residuals, *given], [*self.dims, *[0] * len(given)])
-        pairs = iter(zip(found, dims))
-        return [self._delivered(*next(pairs), want) if there else None for there, want in zip(nonzero, self.in_dims)]
-
-    def _delivered(self, ct, dim, want):
-        if want is not None:
-            return move_dim(with_batch_dim(ct, dim, self.size), 0, want)
-        return mul(ct, literal_as(self.size, ct)) if dim is None else reduce_sum(ct, (dim,))
-
-
-def _without_first(aval: ShapedArray) -> ShapedArray:
-    return aval.update(shape=aval.shape[1:])
-
-
-class LiftedForward:
-    """A forward rule that holds `tracers`, or whose backward rule does: their values are among the constants."""
-    __slots__ = ("rule", "tracers", "skip", "words", "__name__")
-
-    def __init__(self, rule, tracers: Sequence, skip: int, words: Sequence[str]):
-        self.rule, self.tracers, self.skip, self.words = rule, list(tracers), skip, tuple(words)
-        self.__name__ = rule.__name__
-
-    label = property(lambda self: self.rule.label)
-
-    def __call__(self, consts, primals, perturbed):
-        end = self.skip + len(self.tracers)
-        m, parts = len(consts) - end, []
-
-        def flat(*xs):
-            outs, residuals, pull = self.rule(xs[:m], xs[m:], perturbed)
-            parts.extend((len(outs), pull))
-            return [*outs, *residuals]
-
-        values = consts[self.skip:end]
-        found = run_lifted(self.tracers, values, flat, [*consts[end:], *primals])
-        count, pull = parts
-        if not self.tracers:
-            return found[:count], found[count:], pull
-        return found[:count], [*values, *found[count:]], LiftedPullback(pull, self.tracers)
-
-
-class LiftedPullback:
-    """A backward rule that may hold `tracers`: their values are the first residuals."""
-    __slots__ = ("pull", "tracers")
-
-    def __init__(self, pull, tracers: list):
-        self.pull, self.tracers = pull, tracers
-
-    label = property(lambda self: self.pull.label)
-    __name__ = property(lambda self: self.pull.__name__)
-
-    def __call__(self, residuals, cotangents):
-        n, nonzero = len(self.tracers), []
-        on = [not isinstance(ct, Zero) for ct in cotangents]
-        m = len(residuals) - n
-
-        def flat(*xs):
-            feed = iter(xs[m:])
-            cts = self.pull(xs[:m], [next(feed) if given else ct for given, ct in zip(on, cotangents)])
-            nonzero.extend(ct is not None for ct in cts)
-            return [ct for ct in cts if ct is not None]
-
-        found = iter(run_lifted(self.tracers, residuals[:n], flat, [*residuals[n:], *take(cotangents, on)]))
-        return [next(found) if there else None for there in nonzero]
