@@ -144,7 +144,8 @@ def test_linear_call_takes_trees_and_checks_the_transpose():
         linear_call(lambda r, x: x, lambda r, ct: ct, ("s",), XS)
 
 
-@pytest.mark.parametrize("module", ["closure_convert", "batching", "calls", "jvp", "rules", "vjp", "vjp_rules", "solves"])
+@pytest.mark.parametrize("module", ["closure_convert", "batching", "calls", "jvp", "rules", "vjp", "vjp_rules",
+                                    "solves"])
 def test_examples_in_docstrings_run(module):
     found = doctest.testmod(importlib.import_module(f"ricalco.control.custom.{module}"))
     assert found.attempted and not found.failed
