@@ -14,8 +14,20 @@ import ricalco
 from ricalco.jit import retraces, stale
 
 os.environ["RICALCO_CACHE_DIR"] = "off"  # read at the first compilation
-# Processes that tests start import the tree under test, not whatever is installed.
-os.environ["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
+SOURCE = str(Path(__file__).parents[1] / "src")
+os.environ["PYTHONPATH"] = SOURCE
+
+
+def children_import_the_tree_under_test(event: str, args: tuple) -> None:
+    """Refuse to start a Python that would import whatever is installed: a test that gives an environment keeps this."""
+    if event == "subprocess.Popen":
+        executable, _, _, environment = args
+        path = (os.environ if environment is None else environment).get("PYTHONPATH", "")
+        if "python" in os.path.basename(os.fsdecode(executable)) and path.split(os.pathsep)[0] != SOURCE:
+            raise AssertionError(f"a test starts Python with PYTHONPATH={path!r}; it must begin with {SOURCE}")
+
+
+sys.addaudithook(children_import_the_tree_under_test)
 
 
 @pytest.fixture(autouse=True, scope="module")
