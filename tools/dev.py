@@ -1,6 +1,7 @@
 """Build environments and run the tests, the demo and the benchmarks. Standard library only.
 
-    python tools/dev.py test [--quick] [--python 3.13] [pytest arguments]
+    python tools/dev.py test [--quick | --all] [--python 3.13] [pytest arguments]
+    python tools/dev.py oracle [--check] [pytest arguments]
     python tools/dev.py demo | bench | lint
 """
 from __future__ import annotations
@@ -55,7 +56,8 @@ def environment(python: str, version: str, purpose: str) -> Path:
     if executable.exists() and stamp.exists() and stamp.read_text() == wanted:
         return executable
     print(f"== building {folder.relative_to(ROOT)} with Python {version}", flush=True)
-    subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+    if version_of(str(executable)) != version:  # else it is brought up to date
+        subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     pip = [str(executable), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     subprocess.run([*pip, "--upgrade", "pip", "setuptools>=77"], check=True)
     subprocess.run([*pip, "--editable", f"{ROOT}[{EXTRAS[purpose]}]"], check=True)
@@ -68,18 +70,46 @@ def run(command: list, **extra) -> int:
     return subprocess.run([str(c) for c in command], cwd=ROOT, env=env).returncode
 
 
-def one_interpreter(found: dict[str, str]) -> tuple[str, str]:
-    """A tested version if there is one, else the newest."""
-    for version in STACKS:
-        if version in found:
-            return version, found[version]
-    version = max(found, key=lambda v: tuple(map(int, v.split("."))))
+def newest(found: dict[str, str], versions) -> tuple[str, str]:
+    version = max(versions, key=lambda version: tuple(map(int, version.split("."))))
     return version, found[version]
 
 
+def one_interpreter(found: dict[str, str]) -> tuple[str, str]:
+    """The oldest tested version if there is one, whose figures are those of the documents; else the newest."""
+    tested = [v for v in STACKS if v in found]
+    return (tested[0], found[tested[0]]) if tested else newest(found, found)
+
+
+def all_stacks(found: dict[str, str]) -> dict[str, str]:
+    for version in STACKS:
+        if version not in found:
+            print(f"== Python {version} is not installed here: its stack is left out", flush=True)
+    return {v: found[v] for v in STACKS if v in found} or dict([one_interpreter(found)])
+
+
+def taken(arguments: list[str], *flags: str) -> list[bool]:
+    """Which of these flags are among the arguments; they are taken out."""
+    there = [flag in arguments for flag in flags]
+    arguments[:] = [a for a in arguments if a not in flags]
+    return there
+
+
+def pytest(version: str, python: str, arguments: list[str]) -> int:
+    """Run tests on a Python, by a worker for each processor unless the arguments say how many."""
+    executable = environment(python, version, "test")
+    print(f"== {'pytest ' + ' '.join(arguments) if arguments else 'all tests'} on Python {version}", flush=True)
+    if not any(re.match(r"-n\d*$", a) for a in arguments):
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        arguments = ["-n", str(min(processors, 8)), *arguments]
+    if not any(a.startswith("--dist") for a in arguments):
+        arguments = ["--dist=worksteal", *arguments]  # the tests of a file stay together, and no worker waits
+    return run([executable, "-m", "pytest", "-q", *arguments])
+
+
 def test(found: dict[str, str], arguments: list[str]) -> int:
-    quick = "--quick" in arguments
-    arguments = [a for a in arguments if a != "--quick"]
+    quick, everything = taken(arguments, "--quick", "--all")
+    stacks = all_stacks(found) if everything else dict([newest(found, [v for v in STACKS if v in found] or found)])
     if "--python" in arguments:
         i = arguments.index("--python")
         wanted = arguments[i + 1]
@@ -87,33 +117,30 @@ def test(found: dict[str, str], arguments: list[str]) -> int:
         if wanted not in found:
             raise SystemExit(f"Python {wanted} was not found; there are {', '.join(found)}")
         stacks = {wanted: found[wanted]}
-    else:
-        stacks = {v: found[v] for v in STACKS if v in found} or dict([one_interpreter(found)])
-        for version in STACKS:
-            if version not in stacks:
-                print(f"== Python {version} is not installed here: its stack is not tested", flush=True)
     if quick:
-        stacks = dict([next(iter(stacks.items()))])
         arguments = ["tests/null", *arguments]
-    status = 0
-    for version, python in stacks.items():
-        executable = environment(python, version, "test")
-        print(f"== testing on Python {version}", flush=True)
-        workers = [] if any(re.match(r"-n\d*$", a) for a in arguments) else ["-n", str(min(os.cpu_count() or 1, 4))]
-        status |= run([executable, "-m", "pytest", "-q", *workers, *arguments])
-    return status
+    if everything:
+        arguments = ["--oracle=sample", *arguments]
+    return max([pytest(version, python, arguments) for version, python in stacks.items()])
+
+
+def oracle(found: dict[str, str], arguments: list[str]) -> int:
+    """Record what each installed JAX says, or check what is on file."""
+    check, = taken(arguments, "--check")
+    arguments = [f"--oracle={'check' if check else 'record'}", "--dist=loadfile", *arguments]
+    return max([pytest(version, python, arguments) for version, python in all_stacks(found).items()])
 
 
 def main(arguments: list[str]) -> int:
-    if not arguments or arguments[0] not in EXTRAS:
+    if not arguments or arguments[0] not in (*EXTRAS, "oracle"):
         print(__doc__)
         return 2
     purpose, *rest = arguments
     found = interpreters()
     if not found:
         raise SystemExit("ricalco needs Python 3.11 or newer, with the venv module; none was found")
-    if purpose == "test":
-        return test(found, rest)
+    if purpose in ("test", "oracle"):
+        return (test if purpose == "test" else oracle)(found, rest)
     version, python = one_interpreter(found)
     executable = environment(python, version, purpose)
     if purpose == "demo":
