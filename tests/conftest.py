@@ -12,6 +12,7 @@ import pytest
 
 import ricalco
 from ricalco.jit import retraces, stale
+from tests import oracle as answers
 
 os.environ["RICALCO_CACHE_DIR"] = "off"  # read at the first compilation
 SOURCE = str(Path(__file__).parents[1] / "src")
@@ -28,6 +29,31 @@ def children_import_the_tree_under_test(event: str, args: tuple) -> None:
 
 
 sys.addaudithook(children_import_the_tree_under_test)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--oracle", choices=list(answers.MODES), default="read", help="where the answers of JAX come from: "
+                     + "; ".join(f"{mode}: {what}" for mode, what in answers.MODES.items()))
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("oracle") in ("check", "record"):
+        asking = [item for item in items if "oracle" in item.fixturenames]
+        config.hook.pytest_deselected(items=[item for item in items if "oracle" not in item.fixturenames])
+        items[:] = asking
+
+
+def pytest_sessionfinish(session):
+    config = session.config
+    if config.getoption("oracle") == "record":
+        part = any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr
+        answers.write(whole=not part and not session.testsfailed)
+
+
+@pytest.fixture
+def oracle(request):
+    """What JAX says: see tests/oracle.py."""
+    return answers.Oracle(request.path, request.node.name, request.config.getoption("oracle"))
 
 
 @pytest.fixture(autouse=True, scope="module")
