@@ -32,8 +32,9 @@ sys.addaudithook(children_import_the_tree_under_test)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--oracle", choices=list(answers.MODES), default="read", help="where the answers of JAX come from: "
-                     + "; ".join(f"{mode}: {what}" for mode, what in answers.MODES.items()))
+    meaning = "; ".join(f"{mode}: {what}" for mode, what in answers.MODES.items())
+    parser.addoption("--oracle", choices=list(answers.MODES), default="read",
+                     help=f"where the answers of JAX come from: {meaning}")
 
 
 def pytest_collection_modifyitems(config, items):

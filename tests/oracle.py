@@ -5,8 +5,9 @@
         ours = jnp.sin(X)
         assert (ours.dtype, ours.weak_type) == (theirs.dtype, theirs.weak_type)
 
-A row is named by its test, with the parameters, and a label where a test asks more than once. Answers are kept for each
-release of JAX in ``tests/answers``, one file for each file of tests, one line for each row. ``make oracle`` records them.
+A row is named by its test, with the parameters, and a label where a test asks more than once. Answers are kept for
+each release of JAX in ``tests/answers``: a file for each file of tests, a line for each row. ``make oracle`` records
+them.
 """
 from __future__ import annotations
 
@@ -252,6 +253,6 @@ class Oracle:
             # What differs by rounding alone stays as it was, wherever it is recorded.
             _recorded.setdefault(self.tests, {})[name] = rows[name] if same else said
         elif not same:
-            pytest.fail(f"JAX {jax.__version__} answers {decode(said)!r} to {name!r}; on file is {decode(rows[name])!r}: "
-                        "if the new answer is right, make oracle", pytrace=False)
+            pytest.fail(f"JAX {jax.__version__} answers {decode(said)!r} to {name!r}; on file is "
+                        f"{decode(rows[name])!r}: if the new answer is right, make oracle", pytrace=False)
         return decode(said)

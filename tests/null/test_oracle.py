@@ -83,7 +83,7 @@ def test_an_answer_of_which_jax_thinks_better_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(answers, "on_file", lambda tests: {"test_it": 1})
     monkeypatch.setattr(answers, "jax", type("Jax", (), {"__version__": "9.9"}))
     assert Oracle(tmp_path, "test_it", "read")(lambda: 2) == 1
-    with pytest.raises(pytest.fail.Exception, match="JAX 9.9 answers 2 to 'test_it'; on file is 1: .*make oracle"):
+    with pytest.raises(pytest.fail.Exception, match=r"JAX 9\.9 answers 2 to 'test_it'; on file is 1: .*make oracle"):
         Oracle(tmp_path, "test_it", "check")(lambda: 2)
     with pytest.raises(AssertionError, match="JAX raises nothing, it gives 1"):
         Oracle(tmp_path, "test_it", "read").error(lambda: 2)
