@@ -86,7 +86,7 @@ def test_eager_callbacks_compile_nothing(compiles):
     lambda f: lax.while_loop(lambda c: c < 2, lambda c: (f(), c + 1)[1], 1),
 ])
 def test_an_eager_loop_of_constructs_compiles_once_and_calls_each_its_own_function(make, compiles):
-    eager.clear()
+    ricalco.clear_caches()
     seen = []
     for i in range(4):
         make(lambda: debug.callback(lambda: seen.append(i)))  # noqa: B023

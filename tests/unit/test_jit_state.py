@@ -14,6 +14,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import lax
 from ricalco.avals import options
+from ricalco.avals.memory import sizes
 from ricalco.core import eager_trace, state
 
 X = np.array([1.0, 2.0], np.float32)
@@ -302,6 +303,18 @@ def test_clear_caches_and_clear_cache():
         clear()
         assert f.cache_info() == (0, 0, None, 0) and f.records() == ()
     assert f(1.0) == 2 and count == 4
+
+
+def test_clear_caches_empties_every_memory():
+    x = jnp.arange(6.0).reshape(2, 3)
+    ricalco.jit(ricalco.grad(lambda x: jnp.sum(jnp.sin(x[0]) @ x.T * 3.0)))(x)
+    ricalco.vmap(lambda x: lax.scan(lambda c, y: (c + y, jnp.var(c)), x[0], x))(x)
+    jnp.einsum("ij,kj->ik", x, x)
+    str(ricalco.explain(lambda x: x.at[0].set(1) + 1)(x))
+    assert len([memo for memo, size in sizes().items() if size]) > 50
+    ricalco.clear_caches()
+    assert [memo for memo, size in sizes().items() if size] == []
+    assert float(jnp.sum(x)) == 15
 
 
 def test_cache_info_counts():

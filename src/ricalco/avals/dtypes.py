@@ -6,12 +6,11 @@ combining two nodes is their least upper bound.
 """
 from __future__ import annotations
 
-from functools import cache
-
 import ml_dtypes
 import numpy as np
 
 from ricalco.avals import options
+from ricalco.avals.memory import cached
 
 
 class TypePromotionError(ValueError):
@@ -136,12 +135,12 @@ _WEAK_NODE = {"b": "bool", "i": "i*", "u": "i*", "f": "f*", "c": "c*"}
 _WEAK_DTYPE = {"i*": int64, "f*": float64, "c*": complex128}
 
 
-@cache
+@cached(None)
 def _above(node: str) -> frozenset[str]:
     return frozenset({node}.union(*(_above(n) for n in _EDGES[node])))
 
 
-@cache
+@cached(None)
 def _join(nodes: frozenset[str]) -> str:
     common = frozenset.intersection(*(_above(n) for n in nodes))
     for node in common:
@@ -151,7 +150,7 @@ def _join(nodes: frozenset[str]) -> str:
         f"dtypes {', '.join(sorted(nodes))} have no implicit promotion; convert one with astype() first")
 
 
-@cache
+@cached(None)
 def _promoted(types: tuple[tuple[np.dtype, bool], ...], x64: bool, strict: bool) -> tuple[np.dtype, bool]:
     nodes = frozenset(_WEAK_NODE[kind(d)] if weak else d.name for d, weak in types)
     if strict and len(nodes - {"i*", "f*", "c*"}) > 1:

@@ -46,7 +46,7 @@ def _interned(options: Options) -> Options:
     return _seen.setdefault(astuple(options), options)
 
 
-_seen: dict[tuple, Options] = {}
+_seen: dict[tuple, Options] = {}  # never emptied: settings are compared by identity
 
 
 def _from_environment() -> Options:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ricalco.avals.shaped import ShapedArray
 
-_interned: dict[ShapedArray, RefAval] = {}
+_interned: dict[ShapedArray, RefAval] = {}  # never emptied: see `shaped`
 
 
 class RefAval:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ricalco.avals import dtypes
 
+# No `Memo`: types are compared by identity, so one that somebody holds must be found again.
 _interned: dict[tuple, ShapedArray] = {}
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ricalco.avals.memory import Memo
 from ricalco.core.trace import state
 
 
@@ -104,7 +105,7 @@ class Primitive:
                                 'exist as No("why")')
         # (*avals, *params) -> result type, filled by `type_of`. None for operations whose parameters hold programs and
         # functions: remembered types would keep those alive.
-        self.types: dict[tuple, object] | None = {} if linearize is None and effects is None else None
+        self.types: Memo | None = Memo() if linearize is None and effects is None else None
 
     def bind(self, *args, **params):
         """Apply the operation under the current interpreter."""
@@ -122,8 +123,7 @@ class Primitive:
             raise TypeError(f"{self.name}: parameters must be hashable; got "
                             f"{', '.join(f'{k}={params[k]!r}' for k in unhashable) or params}") from None
         if found is None:
-            found = self.infer(*avals, **params)
-            self.types[key] = found
+            found = self.types.keep(key, self.infer(*avals, **params))
         return found
 
     def __repr__(self) -> str:

@@ -10,8 +10,8 @@ from ricalco.engine.client import (
 from ricalco.engine.disk_cache import executable_for
 from ricalco.engine.errors import CompileError, XlaRuntimeError
 from ricalco.engine.executable import Executable, MemoryAnalysis, target
-from ricalco.engine.placement import clear_scalars, device_get, device_put, from_dlpack, put_scalar
+from ricalco.engine.placement import device_get, device_put, from_dlpack, put_scalar
 
 __all__ = ["CompileError", "DeviceArray", "Executable", "MemoryAnalysis", "SingleDeviceSharding", "XlaRuntimeError",
-           "clear_scalars", "default_backend", "device_count", "device_get", "device_put", "devices",
-           "executable_for", "from_dlpack", "local_devices", "put", "put_scalar", "target"]
+           "default_backend", "device_count", "device_get", "device_put", "devices", "executable_for",
+           "from_dlpack", "local_devices", "put", "put_scalar", "target"]

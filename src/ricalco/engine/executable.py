@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.avals.memory import Memo
 from ricalco.engine import shim
 from ricalco.engine.array import DeviceArray
 from ricalco.engine.callbacks import Callbacks
@@ -250,11 +251,11 @@ def _compile_options(extra: Mapping[str, object] | None):
     return options
 
 
-_handlers: dict[ShapedArray, object] = {}
+_handlers = Memo()
 
 
 def _handler(aval: ShapedArray):
     found = _handlers.get(aval)
     if found is None:
-        found = _handlers.setdefault(aval, shim.result_handler(aval, backend().sharding))
+        found = _handlers.keep(aval, shim.result_handler(aval, backend().sharding))
     return found

@@ -2,20 +2,18 @@
 from __future__ import annotations
 
 import struct
-import threading
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
+from ricalco.avals.memory import Memo
 from ricalco.engine import dlpack
 from ricalco.engine.array import DeviceArray, as_host, put
 from ricalco.engine.client import Backend, SingleDeviceSharding, backend
 from ricalco.engine.shim import xc
 from ricalco.engine.transfer import host_view, put_buffer
 
-_LIMIT = 1024
-_scalars: dict[tuple, DeviceArray] = {}
-_lock = threading.Lock()
+_scalars = Memo(1024)
 _PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 
 
@@ -59,17 +57,8 @@ def _bits(value):
 def _put_new_scalar(value, aval: ShapedArray, key: tuple) -> DeviceArray:
     found = put(value, aval, owned=True)
     if value.__class__ in _PYTHON_NUMBERS:
-        with _lock:
-            while len(_scalars) >= _LIMIT:
-                del _scalars[next(iter(_scalars))]
-            _scalars[key] = found
+        _scalars.keep(key, found)
     return found
-
-
-def clear_scalars() -> None:
-    """Forget the arrays that `put_scalar` keeps."""
-    with _lock:
-        _scalars.clear()
 
 
 def device_put(x, device=None) -> DeviceArray:

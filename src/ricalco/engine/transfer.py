@@ -1,11 +1,10 @@
 """Host memory to device buffers and back. Always a copy on the way in, unless the memory is ours."""
 from __future__ import annotations
 
-from functools import cache, lru_cache
-
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.avals.memory import cached
 from ricalco.engine import dlpack, shim
 from ricalco.engine.client import backend, compile_options
 from ricalco.engine.errors import XlaRuntimeError, deleted
@@ -71,7 +70,7 @@ def failure(buffer, aval: ShapedArray, error: Exception) -> RuntimeError:
     return deleted(aval) if buffer.is_deleted() else XlaRuntimeError(str(error))
 
 
-@cache
+@cached(64)
 def deleted_buffer(device):
     """The buffer that stands in a deleted array.
 
@@ -107,7 +106,7 @@ def _unpacked(buffer, aval: ShapedArray) -> np.ndarray:
     return found
 
 
-@lru_cache(256)
+@cached(256)
 def _widening(narrow: ShapedArray, wide: ShapedArray, device):
     text = (f"module {{ func.func public @main(%a: {narrow.mlir}) -> {wide.mlir} {{\n"
             f"  %0 = stablehlo.convert %a : ({narrow.mlir}) -> {wide.mlir}\n  return %0 : {wide.mlir} }} }}")

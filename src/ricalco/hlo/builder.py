@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from ricalco.avals import ShapedArray, shaped
+from ricalco.avals.memory import Memo
 from ricalco.hlo.literals import scalar_text
 
 
@@ -186,7 +187,7 @@ class Block:
         return results
 
 
-_lists: dict[tuple, str] = {}  # the few lists of small integers that attributes are made of
+_lists = Memo(4096)  # the few lists of small integers that attributes are made of
 
 
 def integers(values) -> str:
@@ -194,9 +195,7 @@ def integers(values) -> str:
     values = tuple(values)
     found = _lists.get(values)
     if found is None:
-        found = f"[{', '.join(map(str, values))}]"
-        if len(_lists) < 4096:
-            _lists[values] = found
+        found = _lists.keep(values, f"[{', '.join(map(str, values))}]")
     return found
 
 

@@ -6,20 +6,16 @@ import functools
 from collections.abc import Callable
 
 from ricalco.avals import ShapedArray, options, trees
-from ricalco.control.calls.remembered import clear_remembered
-from ricalco.engine import clear_scalars, disk_cache
+from ricalco.avals.memory import forget_all
+from ricalco.engine import disk_cache
 from ricalco.engine.client import let_go
 from ricalco.ir import ClosedJaxpr, DebugInfo, clear_memos
 from ricalco.jit.driver import clear_all
-from ricalco.jit.eager import eager
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
-from ricalco.ops.references import clear_reference_programs
 from ricalco.ops.refs import as_references
-from ricalco.ops.syntax import clear_ready
-from ricalco.tracing import clear_plans, stage
+from ricalco.tracing import stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
-from ricalco.transforms.rules import clear_rules
 
 
 def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
@@ -135,7 +131,7 @@ def typeof(x, /) -> ShapedArray:
 
 
 def clear_caches() -> None:
-    """Forget every trace, compiled program and recorded composite of this process.
+    """Forget every trace, compiled program, recorded rule and whatever else this process has remembered.
 
     Examples
     --------
@@ -144,13 +140,7 @@ def clear_caches() -> None:
     """
     clear_all()
     clear_memos()
-    clear_plans()
-    clear_remembered()
-    clear_ready()
-    clear_rules()
-    clear_reference_programs()
-    eager.clear()
-    clear_scalars()
+    forget_all()
 
 
 @atexit.register

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 
 from ricalco.avals import options
+from ricalco.avals.memory import Memo
 from ricalco.core import Trace, Tracer, errors, set_eager_trace, state
 from ricalco.core.references import Cell
 from ricalco.engine import DeviceArray, Executable, executable_for, put
@@ -35,8 +36,7 @@ def as_array(x) -> DeviceArray:
     return put(unmasked(x), aval)
 
 
-_LIMIT = 1024  # numbers kept on the device, and programs kept by their text
-_numbers: dict[tuple, DeviceArray] = {}
+_numbers = Memo(1024)  # on the device
 
 
 def operand(x) -> DeviceArray:
@@ -53,9 +53,7 @@ def operand(x) -> DeviceArray:
     key = (aval, value.tobytes())  # bytes tell -0.0 from 0.0
     found = _numbers.get(key)
     if found is None:
-        if len(_numbers) >= _LIMIT:
-            _numbers.clear()
-        found = _numbers[key] = put(np.asarray(value), aval)
+        found = _numbers.keep(key, put(np.asarray(value), aval))
     return found
 
 
@@ -75,8 +73,8 @@ class EagerTrace(Trace):
         super().__init__(None)
         self._watching = 0  # options in use, of all threads, that ask for it
         self._set_quick(True)
-        self._compiled: dict[tuple, Executable] = {}
-        self._by_text: dict[str, Executable | bytes] = {}
+        self._compiled = Memo()
+        self._by_text = Memo(1024)
         self._lock = threading.Lock()
 
     def _set_quick(self, quick: bool) -> None:
@@ -191,24 +189,14 @@ class EagerTrace(Trace):
         known = self._by_text.get(module.text)
         if known is None:
             executable = executable_for(module.text, outs, callbacks=module.callbacks)
-            if len(self._by_text) >= _LIMIT:
-                self._by_text.clear()
-            self._by_text[module.text] = executable.serialize() if module.callbacks else executable
+            self._by_text.keep(module.text, executable.serialize() if module.callbacks else executable)
             return executable
         return Executable.deserialize(known, module.callbacks) if module.callbacks else known
 
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)
         outs = out if primitive.multiple_results else [out]
-        executable = executable_for(_lowered(primitive, avals, outs, params).text, outs)
-        with self._lock:
-            return self._compiled.setdefault(key, executable)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._compiled.clear()
-            self._by_text.clear()
-            _numbers.clear()
+        return self._compiled.keep(key, executable_for(_lowered(primitive, avals, outs, params).text, outs))
 
 
 def _user_place() -> tuple:

@@ -12,6 +12,7 @@ from math import copysign
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
 from ricalco.core import Array, Tracer
 from ricalco.core.references import Reference
 from ricalco.python.users import is_library_type, is_ours
@@ -27,22 +28,20 @@ _READING = ("__getitem__", "__len__", "__iter__", "__contains__", "__eq__", "__g
 MUTABLE = {"sequence", "mapping", "set", "bytes", "buffer", "array"}  # what a method or an item changes in place
 LIBRARY_CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, np.ufunc)
 
-_kinds: dict[type, str] = {**dict.fromkeys(_PLAIN, "simple"), OrderedDict: "mapping", defaultdict: "mapping",
-                           Counter: "mapping"}
+_kinds = Memo(4096)
 
 
 def kind_of(cls: type) -> str:
     """How values of a class are guarded; ``hidden`` where looking would run code of the user's."""
     found = _kinds.get(cls)
     if found is None:
-        if len(_kinds) >= 4096:
-            _kinds.clear()
-            _kinds.update(dict.fromkeys(_PLAIN, "simple"))
-        found = _kinds[cls] = _kind_of(cls)
+        found = _kinds.keep(cls, _kind_of(cls))
     return found
 
 
 def _kind_of(cls: type) -> str:
+    if cls in _PLAIN:
+        return "simple"
     meta = type(cls)
     if meta is not type and isinstance(meta.__getattribute__, types.FunctionType):
         return "hidden"

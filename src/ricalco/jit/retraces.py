@@ -11,6 +11,7 @@ from contextlib import ContextDecorator
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
 from ricalco.core import Array
 from ricalco.core.errors import RicalcoError
 from ricalco.jit.causes import Cause, Signature, captured, describe, differences, nearest, new_function, type_text
@@ -20,7 +21,6 @@ from ricalco.python.places import user_frame
 
 _QUIET = 8  # traces of one function that nothing is said about
 _COMPARED = 64  # a new signature is compared with this many of the latest
-_FAMILIES = 4096
 _log = logging.getLogger("ricalco.trace")
 
 
@@ -175,7 +175,7 @@ class _Family:
         self.values: list[str] = []
 
 
-_families: dict[tuple, _Family] = {}
+_families = Memo(4096)
 _families_lock = threading.Lock()
 
 
@@ -248,9 +248,7 @@ def _first_trace(this, signature: tuple) -> tuple[Cause | None, RetraceWarning |
     if key is None:
         return told, None
     with _families_lock:
-        if len(_families) >= _FAMILIES:
-            _families.clear()
-        family = _families.setdefault((key, signature), _Family(codes))
+        family = _families.get((key, signature)) or _families.keep((key, signature), _Family(codes))
         family.made += 1
         changed = [k for k in captures if family.captures.get(k) != captures[k]]
         before, family.captures = family.captures, captures

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, python_aval, shaped, trees
+from ricalco.avals.memory import Memo
 from ricalco.core import Array
 from ricalco.engine import DeviceArray
 from ricalco.ops.refs import Ref
@@ -256,7 +257,7 @@ _ALWAYS = frozenset(dtypes.as_dtype(n) for n in ("float32", "int32", "bool", "ui
     dtypes.float0}
 
 
-_host_avals: dict[tuple, ShapedArray] = {}
+_host_avals = Memo()
 
 
 def host_aval(x: np.ndarray) -> ShapedArray | None:
@@ -265,7 +266,7 @@ def host_aval(x: np.ndarray) -> ShapedArray | None:
     if found is not None:
         return found
     if x.dtype in _ALWAYS:
-        return _host_avals.setdefault((x.shape, x.dtype), shaped(x.shape, x.dtype))
+        return _host_avals.keep((x.shape, x.dtype), shaped(x.shape, x.dtype))
     try:
         return shaped(x.shape, dtypes.canonicalize(x.dtype))
     except TypeError:

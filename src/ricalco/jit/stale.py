@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
 from ricalco.control.callbacks.host import HostCall, host_calls
 from ricalco.core import Array, Tracer
 from ricalco.core.errors import RicalcoError
@@ -159,23 +160,21 @@ class _Lent(NamedTuple):
     ids: tuple
 
 
-_shared: dict[tuple, list[_Lent]] = {}
+_shared = Memo(1024)
 # The latest traces are held here until others take their place, so that a function made anew in a loop finds the
 # one of the round before; but for those that hold large arrays.
 _latest: deque = deque(maxlen=64)
-_LIMIT_CODES, _LIMIT_TRACES, _LIMIT_BYTES = 1024, 32, 1 << 20
+_LIMIT_TRACES, _LIMIT_BYTES = 32, 1 << 20
 
 
 def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
     """Let other functions of the same code use a trace."""
     if code is None or not traced.cacheable or not all(map(_stateless, host_calls(traced.jaxpr))):
         return
-    if len(_shared) >= _LIMIT_CODES and code not in _shared:
-        clear_shared()
     lent = [other for other in _shared.get(code, ()) if other.traced() is not None]
     lent.append(_Lent(key, weakref.ref(traced), weakref.ref(guards) if guards is not None else None,
                       _identified(traced.arguments.function)))
-    _shared[code] = lent[-_LIMIT_TRACES:]
+    _shared.keep(code, lent[-_LIMIT_TRACES:])
     if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
         _latest.append((traced, guards))
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import builtins
 import operator
-from functools import cache
 
 import ml_dtypes
 import numpy as np
 
 from ricalco.avals import dtypes
+from ricalco.avals.memory import cached
 from ricalco.core import Array
 from ricalco.ops.structure import aval_of, convert_element_type
 
@@ -140,7 +140,7 @@ def promote_types(a, b) -> np.dtype:
 _CUSTOM = {"f": np.floating, "i": np.signedinteger, "u": np.unsignedinteger}
 
 
-@cache
+@cached(1024)
 def _scalar_class(spec) -> type:
     """The NumPy scalar class (concrete or abstract) that a dtype-like names."""
     if isinstance(spec, type) and issubclass(spec, np.generic):

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache, lru_cache
+from functools import cache
 
+from ricalco.avals.memory import cached
 from ricalco.core import Array
 from ricalco.numpy.contraction import contract, ordered, promoted, strength, summed
 from ricalco.numpy.matrices import diagonal
@@ -112,7 +113,7 @@ def _sublist(labels) -> str:
     return "".join("..." if x is Ellipsis else _LETTERS[x] for x in labels)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def parse(subscripts: str, ranks: tuple[int, ...]) -> tuple[tuple[tuple, ...], tuple]:
     """The labels of each operand's dimensions, and those of the result.
 
@@ -165,7 +166,7 @@ def _sizes(subscripts: str, inputs, shapes) -> dict:
     return sizes
 
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _order(inputs, result, shapes, optimize) -> tuple[tuple[int, ...], ...]:
     """Which operands to contract, one after the other (opt_einsum's path)."""
     if optimize is False:

@@ -6,15 +6,15 @@ its index arrays. Static parts become ``slice``, ``rev`` and ``squeeze``; traced
 """
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes
+from ricalco.avals.memory import Memo, cached
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
-from ricalco.numpy.plans import ARRAY, INT, LIMIT, NEW, SLICE, Plan, in_bounds, parse, plan_of, remember, static_key
+from ricalco.numpy.plans import ARRAY, INT, LIMIT, NEW, SLICE, Plan, in_bounds, parse, plan_of, static_key
 from ricalco.ops import arithmetic, comparison, selection, shapes, slicing, structure
 from ricalco.ops import gather as gathering
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode
@@ -38,10 +38,10 @@ class Window(NamedTuple):
 
 # --- static indices -----------------------------------------------------------------------------
 
-_static: dict[tuple, tuple[Window, tuple]] = {}
+_static = Memo()
 
 
-@lru_cache(LIMIT)
+@cached(LIMIT)
 def window(plan: Plan) -> Window:
     """The window of a plan whose arrays, if any, are scalars (they count as place 0)."""
     start, sizes, strides, reverse, squeeze, new = [], [], [], [], [], []
@@ -237,7 +237,7 @@ class Geometry(NamedTuple):
     scalar: bool
 
 
-@lru_cache(LIMIT)
+@cached(LIMIT)
 def geometry(plan: Plan) -> Geometry:
     """The addressing of `plan`, by NumPy's rule: adjacent arrays stay in place, separated ones come first."""
     items = plan.items
@@ -379,6 +379,6 @@ def getitem(self, index):
         found = _static.get(key)
         if found is None:
             w = window(parse(self.aval.shape, index)[0])
-            found = remember(_static, key, (w, steps_of(self.aval, w)))
+            found = _static.keep(key, (w, steps_of(self.aval, w)))
         return read_window(self, *found)
     return read(self, index)

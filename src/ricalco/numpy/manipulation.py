@@ -7,6 +7,7 @@ import operator
 import numpy as np
 
 from ricalco.avals import dtypes
+from ricalco.avals.memory import Memo
 from ricalco.core import Array, Tracer, state
 from ricalco.numpy.promotion import (
     broadcast_to_shape,
@@ -70,7 +71,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
             return to_array(a)
         if recorded:
             params = dict(new_sizes=shape, dimensions=None)
-            _reshapes[aval, given] = params, structure.reshape_p.type_of((aval,), params)
+            _reshapes.keep((aval, given), (params, structure.reshape_p.type_of((aval,), params)))
         return structure.reshape(a, shape)
     if order == "F":
         return _reshape_fortran(a, shape=shape)
@@ -80,7 +81,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
 
 
 # (type, shape as given) -> (params, result type), for recording without checking again.
-_reshapes: dict[tuple, tuple] = {}
+_reshapes = Memo()
 
 
 def _plain(shape) -> bool:
@@ -203,13 +204,12 @@ def transpose(a, axes=None) -> Array:
         if sorted(order) != list(range(aval.ndim)):
             raise TypeError(f"transpose: axes={axes} must be a permutation of the {aval.ndim} dimensions")
     if recorded:
-        _orders[aval, axes] = order
+        _orders.keep((aval, axes), order)
     return _permuted(a, order)
 
 
 # (type, axes as given) -> order, and (type, order) -> (params, result type).
-_orders: dict[tuple, tuple] = {}
-_permutations: dict[tuple, tuple] = {}
+_orders, _permutations = Memo(), Memo()
 
 
 def _permuted(a, order: tuple[int, ...]) -> Array:
@@ -220,7 +220,7 @@ def _permuted(a, order: tuple[int, ...]) -> Array:
             return a.owner.record(structure.transpose_p, *found, [a])
         if order != tuple(range(len(order))):
             params = dict(permutation=order)
-            _permutations[a.aval, order] = params, structure.transpose_p.type_of((a.aval,), params)
+            _permutations.keep((a.aval, order), (params, structure.transpose_p.type_of((a.aval,), params)))
     return structure.transpose(to_array(a), order)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import dtypes
+from ricalco.avals.memory import Memo
 from ricalco.core import Array, Tracer, errors
 from ricalco.ops import shapes, structure
 from ricalco.ops.structure import aval_of
@@ -206,7 +207,7 @@ def _slice_item(entry: builtins.slice, size: int) -> tuple[int, int, int]:
 
 # --- plans kept ---------------------------------------------------------------------------------
 
-_static_plans: dict[tuple, Plan] = {}
+_static_plans = Memo(LIMIT)
 
 
 def static_key(first, index) -> tuple | None:
@@ -226,17 +227,9 @@ def static_key(first, index) -> tuple | None:
     return tuple(key)
 
 
-def remember(cache: dict, key, value):
-    """`value`, kept in `cache`, which is emptied when it is full."""
-    if len(cache) >= LIMIT:
-        cache.clear()
-    cache[key] = value
-    return value
-
-
 def plan_of(shape: tuple[int, ...], index, wrap_negative: bool) -> tuple[Plan, list]:
     """`parse`, remembered for static indices."""
     key = static_key((shape, wrap_negative), index)
     if key is None:
         return parse(shape, index, wrap_negative)
-    return _static_plans.get(key) or remember(_static_plans, key, parse(shape, index, wrap_negative)[0]), []
+    return _static_plans.get(key) or _static_plans.keep(key, parse(shape, index, wrap_negative)[0]), []

@@ -5,6 +5,7 @@ import operator
 
 from ricalco import lax
 from ricalco.avals import dtypes, options
+from ricalco.avals.memory import Memo
 from ricalco.core import Array, state, values
 from ricalco.numpy.contraction import contract, promoted, strength
 from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse
@@ -257,7 +258,7 @@ def vecmat(x1, x2, /) -> Array:
     return reshape(product, product.shape[:-2] + product.shape[-1:])
 
 
-_operations: dict[tuple, tuple] = {}  # products of two matrices that are one operation, by the types
+_operations = Memo()  # products of two matrices that are one operation, by the types
 
 
 def _matmul_operator(self, other):
@@ -272,7 +273,7 @@ def _matmul_operator(self, other):
             result = _matmul(self, other, None, None)
             found = _matmul.operation((self, other), (None, None))
             if found is not None:
-                _operations[key] = found
+                _operations.keep(key, found)
             return result
         return _matmul(self, other, None, None)
     return matmul(self, other) if recognised(other) else NotImplemented

@@ -8,6 +8,7 @@ import numpy as np
 
 from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
+from ricalco.avals.memory import Memo
 from ricalco.core import Primitive, Tracer, Zero
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ops import reductions, windows
@@ -37,8 +38,7 @@ __all__ = ["reduce", "reduce_p", "reduce_window", "reduce_window_p"]
 
 # --- the computation as a program ---------------------------------------------------------------
 
-_programs: dict[tuple, ClosedJaxpr] = {}
-_KEPT = 1024
+_programs = Memo(1024)
 
 
 def _stage(name: str, computation: Callable, avals: Sequence[ShapedArray], treedef) -> ClosedJaxpr:
@@ -77,9 +77,7 @@ def _unique(closed: ClosedJaxpr) -> ClosedJaxpr:
     key.append(tuple(map(atom, closed.jaxpr.outvars)))
     if not trees.hashable(tuple(key)):
         return closed
-    if len(_programs) >= _KEPT:
-        _programs.pop(next(iter(_programs)))
-    return _programs.setdefault(tuple(key), closed)
+    return _programs.get(tuple(key)) or _programs.keep(tuple(key), closed)
 
 
 def single_operation(closed: ClosedJaxpr) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, shaped
+from ricalco.avals.memory import cached
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ops.families import add_tangents
 from ricalco.ops.structure import NOT_LINEAR, aval_of, convert_element_type, transpose
@@ -241,7 +241,7 @@ dot_general_p = Primitive("dot_general", infer=_infer, lower=_lower, jvp=_jvp, t
 
 # --- functions ------------------------------------------------------------------------------
 
-@lru_cache(maxsize=1024)
+@cached(1024)
 def _numbers(dimension_numbers) -> tuple:
     """Dimension numbers as tuples of ints."""
     try:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 import operator
-from functools import cache
 
 import numpy as np
 
 from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.avals.memory import cached
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops import indices as ix
@@ -202,7 +202,7 @@ def _plain(op: str, numbers, kind: type):
 
 # --- what the scatter family shares -----------------------------------------------------------
 
-@cache
+@cached(1024)
 def combination(function, dtype: np.dtype) -> ClosedJaxpr:
     """The program ``function(old, new)`` on scalars of `dtype`, the parameter `update_jaxpr` of a scatter."""
     aval = shaped((), dtype)

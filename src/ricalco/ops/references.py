@@ -7,6 +7,7 @@ discharged (`transforms/discharge.py`): then the array inside is a value like an
 from __future__ import annotations
 
 from ricalco.avals import ShapedArray, dtypes, options, tangent_aval
+from ricalco.avals.memory import Memo
 from ricalco.avals.references import RefAval
 from ricalco.core import No, Primitive, Zero, eager_trace, errors, state
 from ricalco.core.effects import REF
@@ -30,8 +31,7 @@ def here() -> str:
 
 # --- what the operations do to the array inside ---------------------------------------------------
 
-_programs: dict[tuple, object] = {}
-_LIMIT = 8192
+_programs = Memo(8192)
 
 
 def _recorded(what: str, function, avals: tuple, index: tuple):
@@ -39,15 +39,8 @@ def _recorded(what: str, function, avals: tuple, index: tuple):
     key = (what, avals, index, options.thread.current)
     found = _programs.get(key)
     if found is None:
-        if len(_programs) >= _LIMIT:
-            _programs.clear()
-        found = _programs[key] = record_program(what, lambda *xs: [function(xs, index)], avals)
+        found = _programs.keep(key, record_program(what, lambda *xs: [function(xs, index)], avals))
     return found
-
-
-def clear_reference_programs() -> None:
-    """Forget the recorded reads and writes."""
-    _programs.clear()
 
 
 def _run(what: str, function, args: list, index: tuple):

@@ -1,11 +1,10 @@
 """Special functions: error functions, gamma functions, Bessel functions, and neighbours of floats."""
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
 from ricalco.avals import dtypes, shaped
+from ricalco.avals.memory import cached
 from ricalco.ops import oracles
 from ricalco.ops.arithmetic import abs, add, integer_pow, mul, neg, sign, square, sub
 from ricalco.ops.comparison import gt
@@ -62,7 +61,7 @@ zeta = callable_of(zeta_p, 2, """Elementwise Hurwitz zeta function: the sum of `
 # --- Bessel functions -------------------------------------------------------------------------------
 
 
-@cache
+@cached(8)
 def _bessel_series(terms: int = 40) -> tuple[np.ndarray, np.ndarray]:
     """Chebyshev series of i0e(x) on [0, 8] in ``x / 4 - 1``, and of sqrt(x) i0e(x) on [8, inf) in ``16 / x - 1``."""
     interpolate = np.polynomial.chebyshev.chebinterpolate

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from functools import cache
 from types import CodeType, FunctionType
 
 import numpy as np
 
 from ricalco.avals import dtypes, options, shaped
+from ricalco.avals.memory import Memo, cached
 from ricalco.avals.shaped import ShapedArray
 from ricalco.core import Array, Primitive, state
 from ricalco.engine import DeviceArray
@@ -93,33 +93,18 @@ def {name}(x, /):
     return slow(x)
 '''
 _NO_PARAMS: dict = {}
-_ready_tables: list[dict] = []  # per function: operand types to what runs the compiled operation
 _RECOGNISED = (Array, np.ndarray, np.generic, *PYTHON_NUMBERS)
 
 
-def clear_ready() -> None:
-    """Forget the compiled operations that the functions keep at hand."""
-    for table in _ready_tables:
-        table.clear()
-
-
-_literals: dict[tuple, Literal] = {}
+_literals = Memo(4096)
 
 
 def _literal_of(number, aval: ShapedArray) -> Literal:
     """A Python number as a literal of this type; those that are not zero are kept."""
     literal = Literal(scalar(number, aval.dtype), aval)
     if number and number == number:
-        if len(_literals) >= 4096:
-            _literals.clear()
-        _literals[aval, number] = literal
+        _literals.keep((aval, number), literal)
     return literal
-
-
-def _table() -> dict:
-    table: dict = {}
-    _ready_tables.append(table)
-    return table
 
 
 def _generate(template: str, name: str, order: str, **scope) -> Callable:
@@ -130,7 +115,7 @@ def _generate(template: str, name: str, order: str, **scope) -> Callable:
     return FunctionType(code, scope, name)
 
 
-@cache
+@cached(256)
 def _code(template: str, order: str) -> CodeType:
     """The code of a template, compiled once: the functions made of it differ in their globals alone."""
     scope: dict = {}
@@ -213,9 +198,8 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
     callable
         With the attributes `slow`, `fast`, `scalars`, `ready`, `primitive`, `inexact`, for `reflected` and `operator`.
     """
-    fast: dict = {}
-    scalars: dict = {}
-    ready, programs = _table(), _table()
+    # By operand types: the result's, and what runs the compiled operation.
+    fast, scalars, ready, programs = Memo(), Memo(), Memo(), Memo()
 
     def slow(x, y, /):
         if isinstance(x, Array) and isinstance(y, Array):
@@ -225,9 +209,9 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
                 key = (xa, ya, options.thread.current)
                 program = programs.get(key)
                 if program is None:
-                    program = programs[key] = record_program(name, lambda *xs: [promoted(*xs)], (xa, ya))
+                    program = programs.keep(key, record_program(name, lambda *xs: [promoted(*xs)], (xa, ya)))
                 if key[2].numpy_rank_promotion != "warn":  # which warns each time
-                    fast[xa, ya] = program, key[2]
+                    fast.keep((xa, ya), (program, key[2]))
                 return state.trace.apply(program, [x, y])[0]
         return promoted(x, y)
 
@@ -252,11 +236,11 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
     def _remember(x, y, xa, ya, a, b):
         if a is x and b is y:
             if x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.eager:
-                ready[xa, ya] = state.trace.runner(primitive, (xa, ya))
+                ready.keep((xa, ya), state.trace.runner(primitive, (xa, ya)))
             if xa.strong is ya.strong or not xa.weak_type and not ya.weak_type:
-                fast[xa, ya] = primitive.type_of((xa, ya), _NO_PARAMS)
+                fast.keep((xa, ya), primitive.type_of((xa, ya), _NO_PARAMS))
         elif a is x and y.__class__ in PYTHON_NUMBERS and not xa.weak_type:
-            scalars[xa, y.__class__] = primitive.type_of((xa, b.aval), _NO_PARAMS), b.aval
+            scalars.keep((xa, y.__class__), (primitive.type_of((xa, b.aval), _NO_PARAMS), b.aval))
 
     function = _generate(_BINARY, name, "x, y", fast=fast, scalars=scalars, ready=ready, primitive=primitive, slow=slow)
     function.__doc__ = doc
@@ -268,8 +252,7 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
 def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, numeric: bool = False,
                     doc: str = "") -> Callable:
     """NumPy's unary function over `primitive`; `inexact` converts integers to floats first."""
-    fast: dict = {}
-    ready = _table()
+    fast, ready = Memo(), Memo()
 
     def slow(x, /):
         aval = aval_of(x)
@@ -280,9 +263,9 @@ def promoting_unary(name: str, primitive: Primitive, *, inexact: bool = False, n
             dtype = dtypes.int32
         a = convert(x, aval, dtype, weak)
         if a is x:
-            fast[aval] = primitive.type_of((aval,), _NO_PARAMS)
+            fast.keep(aval, primitive.type_of((aval,), _NO_PARAMS))
             if x.__class__ is DeviceArray and state.trace.eager:
-                ready[aval] = state.trace.runner(primitive, (aval,))
+                ready.keep(aval, state.trace.runner(primitive, (aval,)))
         return primitive.bind(a)
 
     function = _generate(_UNARY, name, "x", fast=fast, ready=ready, primitive=primitive, slow=slow)
@@ -303,7 +286,7 @@ def operator(function: Callable, name: str) -> Callable:
 
 def reflected(function: Callable, name: str) -> Callable:
     """The method ``x.__rname__(y)``, which computes ``y name x``; `y` is not a ricalco value."""
-    scalars: dict = {}
+    scalars = Memo()
 
     def slow(y, x):
         if not isinstance(y, _RECOGNISED) and not hasattr(y, "__jax_array__"):
@@ -318,7 +301,7 @@ def reflected(function: Callable, name: str) -> Callable:
         if common_dtype((number, aval), function.inexact) == (aval.dtype, False) and aval.dtype is not dtypes.bool_:
             literal = shaped((), aval.dtype)
             out = function.primitive.type_of((literal, aval), _NO_PARAMS)
-            scalars[aval, y.__class__] = out, literal
+            scalars.keep((aval, y.__class__), (out, literal))
 
     return _generate(_BINARY, name, "y, x", fast={}, scalars=scalars, ready={}, primitive=function.primitive,
                      slow=slow)

@@ -8,6 +8,7 @@ import warnings
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
+from ricalco.avals.memory import Memo
 from ricalco.python.users import is_user, passes_on
 
 _getframe = sys._getframe
@@ -53,16 +54,14 @@ def clip(text: str, limit: int = 60) -> str:
 # --- positions -------------------------------------------------------------------------------
 
 # By id, for the hash of a code object is that of its contents; the code is kept, so that the id stays its own.
-_positions: dict[int, tuple[CodeType, list]] = {}
+_positions = Memo(2048)
 
 
 def positions_of(code: CodeType) -> list[tuple]:
     """``co_positions`` of a code object as a list, made once."""
     found = _positions.get(id(code))
     if found is None:
-        if len(_positions) >= 2048:
-            _positions.clear()
-        found = _positions[id(code)] = code, list(code.co_positions())
+        found = _positions.keep(id(code), (code, list(code.co_positions())))
     return found[1]
 
 

@@ -6,6 +6,8 @@ import sys
 from types import CodeType
 from typing import NamedTuple
 
+from ricalco.avals.memory import Memo
+
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 _CELL = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
@@ -56,7 +58,7 @@ class CodeFacts(NamedTuple):
     constants: frozenset
 
 
-_known: dict[int, tuple[CodeType, CodeFacts]] = {}
+_known = Memo(4096)
 _SILENT = {"PRECALL", "PUSH_NULL", "NOP", "RESUME"}
 _SHIFTED = {"LOAD_GLOBAL"} | ({"LOAD_ATTR"} if sys.version_info >= (3, 12) else set())
 _NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}
@@ -115,9 +117,7 @@ def scan(code: CodeType, without: frozenset[int] = frozenset()) -> CodeFacts:
         return _scan(code, without)
     found = _known.get(id(code))
     if found is None:
-        if len(_known) >= 4096:
-            _known.clear()
-        found = _known[id(code)] = code, _scan(code, without)
+        found = _known.keep(id(code), (code, _scan(code, without)))
     return found[1]
 
 

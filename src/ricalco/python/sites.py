@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
 from ricalco.python.places import Place, leave, place_of, position_at
 from ricalco.python.users import is_user_code, is_written, passes_on, whose
 
@@ -21,7 +22,6 @@ _ASKING = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
                 for room in ("core", "python"))
 # These move values about: the operand was computed by the instruction before them.
 _MOVES = {"CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG", "TO_BOOL", "POP_TOP", "DUP_TOP"}
-_KEPT_FILES = 32
 MISSING = object()
 
 
@@ -32,7 +32,7 @@ class Tree(NamedTuple):
     parents: dict[ast.AST, ast.AST]
 
 
-_trees: dict[str, Tree | None] = {}
+_trees = Memo(32)
 
 
 def tree_of(file: str, module_globals: dict) -> Tree | None:
@@ -57,10 +57,7 @@ def tree_of(file: str, module_globals: dict) -> Tree | None:
         for child in ast.iter_child_nodes(node):
             parents[child] = node
             pending.append(child)
-    if len(_trees) >= _KEPT_FILES:
-        _trees.pop(next(iter(_trees)), None)
-    tree = _trees[file] = Tree(list(lines), spans, parents)
-    return tree
+    return _trees.keep(file, Tree(list(lines), spans, parents))
 
 
 class Site:

@@ -12,6 +12,8 @@ import types
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
+
 _PACKAGE = __name__.partition(".")[0]
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _REAL_FOLDER = os.path.realpath(_FOLDER) + os.sep
@@ -24,17 +26,14 @@ _PASSING_ON = ("numpy", "optree", "opt_einsum")  # they call back into ours, as 
 _GENERATED = {"<ricalco ": "ours", "<frozen ": "between", "<__array_function__": "between", "<attrs ": "installed",
               "<lambdifygenerated": "installed"}
 _BUILT_IN = ("builtins", "types", "typing", "abc", "enum", "dataclasses", "collections")
-_LIMIT = 4096
-_whose: dict[str, str] = {}
-_passing: dict[str, bool] = {}
-_library_types: dict[type, bool] = {}
+_whose, _passing, _library_types = Memo(), Memo(), Memo(4096)
 
 
 def whose(file: str) -> str:
     """``ours``, ``between`` (what may lie between the user's line and ours), ``installed`` or ``user``."""
     found = _whose.get(file)
     if found is None:
-        found = _whose[file] = _find(file)
+        found = _whose.keep(file, _find(file))
     return found
 
 
@@ -81,7 +80,7 @@ def passes_on(file: str) -> bool:
     """Whether the lines of a file are not what a place is about: ricalco's, and what may lie between."""
     found = _passing.get(file)
     if found is None:
-        found = _passing[file] = whose(file) in ("ours", "between")
+        found = _passing.keep(file, whose(file) in ("ours", "between"))
     return found
 
 
@@ -99,9 +98,7 @@ def is_library_type(cls: type) -> bool:
     """Whether a class is not the user's: its attributes are its own business."""
     found = _library_types.get(cls)
     if found is None:
-        if len(_library_types) >= _LIMIT:
-            _library_types.clear()
-        found = _library_types[cls] = _is_library_type(cls)
+        found = _library_types.keep(cls, _is_library_type(cls))
     return found
 
 

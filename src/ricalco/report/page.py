@@ -8,8 +8,8 @@ import os
 import pkgutil
 import re
 from collections import Counter
-from functools import cache
 
+from ricalco.avals.memory import cached
 from ricalco.ir import ClosedJaxpr
 from ricalco.report.page_html import data_block, escape
 from ricalco.report.page_places import Places, short_file
@@ -75,14 +75,14 @@ def page(account) -> str:
         f"<script>{script}</script></body></html>\n"])
 
 
-@cache
+@cached(16)
 def asset(name: str) -> str:
     """A file that is part of the page."""
     # importlib.resources would do it too, and cost 5 ms at import.
     return pkgutil.get_data("ricalco.report", f"assets/{name}").decode("utf-8").strip()
 
 
-@cache
+@cached(16)
 def digest(script: str) -> str:
     """The hash by which the page's policy knows its script."""
     return binascii.b2a_base64(hashlib.sha256(script.encode("utf-8")).digest(), newline=False).decode("ascii")

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ricalco.avals import ShapedArray, options, shaped, tangent_aval
+from ricalco.avals.memory import Memo
 from ricalco.core import Linear, No, Primitive, Zero, state
 from ricalco.ir import Jaxpr, Literal, subjaxprs
 from ricalco.ops.families import add_any_p
 from ricalco.tracing import Program, record_program
 
-_LIMIT = 16384
-_units: dict[tuple, Program] = {}
+_units = Memo(16384)
 _UNKEPT = object()
-
-
-def clear_rules() -> None:
-    """Forget every recorded rule of a primitive (those of composites go with the composites)."""
-    _units.clear()
 
 
 def unit(primitive: Primitive, avals: tuple, params: dict) -> Program | None:
@@ -39,10 +34,8 @@ def unit(primitive: Primitive, avals: tuple, params: dict) -> Program | None:
     if found is None:
         if subjaxprs(params):
             return None
-        if len(_units) >= _LIMIT:
-            _units.clear()
-        found = _units[key] = record_program(
-            primitive.name, lambda *xs: as_list(primitive, primitive.bind(*xs, **params)), avals)
+        found = _units.keep(key, record_program(
+            primitive.name, lambda *xs: as_list(primitive, primitive.bind(*xs, **params)), avals))
     return found
 
 

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from string import Formatter
 from typing import NamedTuple
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, trees
+from ricalco.avals.memory import cached
 from ricalco.control.callbacks.functions import callback_primitive, debug_rules, sort_leaves
 from ricalco.core.effects import DEBUG, ORDERED_DEBUG
 from ricalco.engine import DeviceArray, put
@@ -25,7 +25,7 @@ class Field(NamedTuple):
     text: str
 
 
-@lru_cache(1024)
+@cached(1024)
 def fields(fmt: str) -> tuple[Field, ...]:
     """The placeholders of a format string, those inside specifications too."""
     found: list[Field] = []

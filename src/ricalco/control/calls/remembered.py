@@ -12,14 +12,13 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 import numpy as np
 
 from ricalco.avals import options
+from ricalco.avals.memory import Memo
 from ricalco.core import state
 from ricalco.engine import DeviceArray
 from ricalco.python.users import is_user
 
-_LIMIT = 512
 _DEPTH = 4  # of functions that call functions
-_programs: dict[tuple, tuple] = {}
-_reads: dict[int, tuple[CodeType, tuple[str, ...] | None]] = {}
+_programs, _reads = Memo(512), Memo(2048)
 _PURE = {abs, all, any, bool, complex, dict, divmod, enumerate, filter, float, frozenset, getattr, hasattr, int,
          isinstance, len, list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type,
          zip}
@@ -29,10 +28,6 @@ _STORES = {"STORE_GLOBAL", "STORE_ATTR", "STORE_DEREF", "STORE_SUBSCR", "DELETE_
            "STORE_SLICE", "IMPORT_NAME", "YIELD_VALUE"}
 _COMPUTING = ("ricalco", "ml_dtypes", "numpy")  # packages whose functions do nothing but compute
 _CONSTANTS = (int, bool, complex, str, bytes, type(None), type(...))
-
-
-def clear_remembered() -> None:
-    _programs.clear()
 
 
 def remembered(functions: Sequence[Callable], key: tuple, make: Callable[[], tuple]) -> tuple:
@@ -47,9 +42,7 @@ def remembered(functions: Sequence[Callable], key: tuple, make: Callable[[], tup
     full = (key, options.thread.current, *marks)
     found = _programs.get(full)
     if found is None:
-        if len(_programs) >= _LIMIT:
-            _programs.clear()
-        found = _programs[full] = make(), held  # an id stays an object's own for as long as that is held
+        found = _programs.keep(full, (make(), held))  # an id stays an object's own for as long as that is held
     return found[0]
 
 
@@ -130,7 +123,4 @@ def _globals_read(code: CodeType) -> tuple[str, ...] | None:
             else:
                 names.update(dict.fromkeys(inner))
     found = tuple(names) if pure else None
-    if len(_reads) >= 2048:
-        _reads.clear()
-    _reads[id(code)] = code, found
-    return found
+    return _reads.keep(id(code), (code, found))[1]

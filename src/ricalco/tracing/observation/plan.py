@@ -7,6 +7,7 @@ import itertools
 from types import CodeType
 from typing import NamedTuple
 
+from ricalco.avals.memory import Memo
 from ricalco.python.sites import Tree, tree_of
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
@@ -25,7 +26,6 @@ _STORES = {"STORE_ATTR": ("store_attribute", ast.Attribute), "DELETE_ATTR": ("st
            "DELETE_GLOBAL": ("store_global", ast.Name), "STORE_DEREF": ("store_cell", ast.Name)}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript)
-_KEPT = 1024
 
 
 class Jump(NamedTuple):
@@ -150,14 +150,10 @@ def function_nodes(tree: Tree) -> list:
     if kept is not None and kept[0] is tree:
         return kept[1]
     found = [n for n in tree.parents if isinstance(n, (*_FUNCTIONS, ast.ClassDef))]
-    if len(_functions) >= 32:
-        _functions.clear()
-    _functions[id(tree)] = tree, found
-    return found
+    return _functions.keep(id(tree), (tree, found))[1]
 
 
-_functions: dict[int, tuple] = {}
-_ends: dict[int, tuple] = {}
+_functions, _ends = Memo(32), Memo(32)
 
 
 def _ends_of(tree: Tree) -> dict:
@@ -169,10 +165,7 @@ def _ends_of(tree: Tree) -> dict:
     for node in tree.parents:
         if isinstance(node, (*_CHAIN, ast.Call)):
             found[type(node), node.end_lineno, node.end_col_offset] = node
-    if len(_ends) >= 32:
-        _ends.clear()
-    _ends[id(tree)] = tree, found
-    return found
+    return _ends.keep(id(tree), (tree, found))[1]
 
 
 def _within(position, node) -> bool:
@@ -189,7 +182,7 @@ def _lines_of(code: CodeType, instructions) -> set[int]:
     return found
 
 
-_plans: dict[int, Plan] = {}
+_plans = Memo(1024)
 
 
 def plan_of(code: CodeType, module_globals: dict) -> Plan:
@@ -198,10 +191,7 @@ def plan_of(code: CodeType, module_globals: dict) -> Plan:
     if known is not None:
         if known.tree is None or known.tree is tree_of(code.co_filename, module_globals):
             return known
-    if len(_plans) >= _KEPT:
-        _plans.clear()
-    plan = _plans[id(code)] = Plan(code, module_globals)
-    return plan
+    return _plans.keep(id(code), Plan(code, module_globals))
 
 
 # --- from instructions to steps --------------------------------------------------------------

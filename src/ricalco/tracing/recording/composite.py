@@ -7,21 +7,18 @@ eagerly the whole program is one compiled executable.
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
+from ricalco.avals.memory import Memo, cached
 from ricalco.core import Array, state
 from ricalco.core.references import no_array
 from ricalco.ir import DebugInfo, Jaxpr, Literal
 from ricalco.tracing.recording.staging import StagedTracer, StagingTrace, stage
 
-_LIMIT = 4096  # plans kept per function
 _NUMBERS = (float, int, bool, complex)
-_all_plans: weakref.WeakSet = weakref.WeakSet()
 
 
 class Program:
@@ -79,18 +76,6 @@ class Program:
         primitive, _, _, operands, params, out = self.steps[0]
         in_order = operands == list(range(len(self.jaxpr.invars))) and self.results == [len(operands)]
         return (primitive, params, out) if in_order and out.__class__ is ShapedArray else None
-
-
-class _Plans(dict):
-    """The programs of one composite function, by signature."""
-    __slots__ = ("__weakref__",)
-    __hash__ = object.__hash__
-
-
-def clear_plans() -> None:
-    """Forget every recorded program."""
-    for plans in _all_plans:
-        plans.clear()
 
 
 def _key(x, leaves: list):
@@ -156,8 +141,7 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
     """
     if function is None:
         return lambda f: composite(f, static=static)
-    plans = _Plans()
-    _all_plans.add(plans)
+    plans = Memo(4096)
     name = function.__name__
 
     def make(key, statics):
@@ -188,10 +172,7 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
             full = (key, statics, *map(type, statics), options.thread.current)
             plan = plans.get(full)
         if plan is None:
-            plan = make(key, statics)
-            if len(plans) >= _LIMIT:
-                plans.clear()
-            plans[full] = plan
+            plan = plans.keep(full, make(key, statics))
         program, treedef = plan
         trace = state.trace
         if program.single is not None and trace.__class__ is StagingTrace:
@@ -232,7 +213,7 @@ def record_program(name: str, function: Callable, avals) -> Program:
     return Program(staged.jaxpr, staged.consts)
 
 
-@cache
+@cached(1024)
 def _compiled(source: str):
     """The code of a wrapper: many functions have one signature."""
     return compile(source, __file__, "exec")

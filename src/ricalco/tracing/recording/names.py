@@ -7,10 +7,10 @@ import inspect
 import linecache
 import types
 from collections import deque
-from functools import lru_cache
 
 import numpy as np
 
+from ricalco.avals.memory import cached
 from ricalco.core import Array
 from ricalco.core.references import Reference
 from ricalco.python.places import BACKWARD, positions_of
@@ -130,7 +130,7 @@ def _slots(cls) -> tuple:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def _nodes(filename: str, size: int) -> dict:
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
