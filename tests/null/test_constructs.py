@@ -407,10 +407,10 @@ def test_a_leak_from_nowhere_names_the_usual_causes():
 
 
 def test_trees_of_files_are_kept_and_bounded():
-    for i in range(2 * sites._KEPT_FILES):
+    for i in range(2 * sites._trees.limit):
         name = f"<kept {i}>"
         linecache.cache[name] = (1, None, ["x = 1\n"], name)
         assert sites.tree_of(name, {}) is sites.tree_of(name, {})
-    assert len(sites._trees) <= sites._KEPT_FILES
+    assert len(sites._trees) <= sites._trees.limit
     linecache.cache["<broken>"] = (1, None, ["x = (\n"], "<broken>")
     assert sites.tree_of("<broken>", {}) is None

@@ -63,7 +63,7 @@ def test_no_module_looks_whether_its_memory_is_full():
 def test_a_memo_is_emptied_when_it_is_full():
     memo = Memo(2)
     assert [memo.keep(i, str(i)) for i in range(2)] == ["0", "1"] and dict(memo) == {0: "0", 1: "1"}
-    assert memo.keep(2, "2") == "2" and dict(memo) == {}
+    assert memo.keep(2, "2") == "2" and dict(memo) == {2: "2"}
     memo.keep(0, 1)
     memo.keep(0, 2)
     assert memo.get(0) == memo[0] == 2 and memo in sizes()

@@ -24,7 +24,7 @@ class Memo(dict):
     >>> from ricalco.avals.memory import Memo
     >>> squares = Memo(2)
     >>> squares.keep(2, 4), squares.keep(3, 9), squares.keep(4, 16), squares
-    (4, 9, 16, {})
+    (4, 9, 16, {4: 16})
     """
     __slots__ = ("limit", "__weakref__")
     __hash__ = object.__hash__
@@ -36,8 +36,9 @@ class Memo(dict):
     def keep(self, key, value):
         """`value`, which is remembered under `key`."""
         self[key] = value
-        if len(self) > self.limit:  # afterwards, so that it holds whatever other threads do
+        if len(self) > self.limit:  # looked at afterwards, for other threads add too
             self.clear()
+            self[key] = value
         return value
 
 
