@@ -213,3 +213,13 @@ def test_strict_promotion_takes_python_numbers_only():
         assert dtypes.promote((dtypes.bfloat16, False), (dtypes.float32, True)) == (dtypes.bfloat16, False)
         with pytest.raises(dtypes.TypePromotionError, match="strict"):
             dtypes.promote((dtypes.bfloat16, False), (dtypes.float32, False))
+
+
+def test_bits_and_parts():
+    """Of the narrow types fewer bits than NumPy's bytes; otherwise the same."""
+    for dtype in dtypes.ALL:
+        if dtype not in (dtypes.float0, dtypes.bool_):
+            narrow = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+            assert dtypes.bits_of(dtype) == narrow.get(dtype.name, 8 * dtype.itemsize)
+    assert dtypes.bits_of(dtypes.bool_) == 1
+    assert dtypes.part_of(dtypes.complex64) is dtypes.float32 and dtypes.part_of(dtypes.complex128) is dtypes.float64

@@ -63,7 +63,7 @@ F32 = shaped((), dtypes.float32)
 
 
 def constants(values, avals):
-    block = Block(Module("m"))
+    block = Block(Module("m", None))
     return [block.constant(v, a).name for v, a in zip(values, avals)], block.lines
 
 
@@ -94,7 +94,7 @@ def test_a_constant_without_elements_has_no_value():
 
 
 def test_names_of_a_function_and_its_regions_are_all_different():
-    module = Module("m")
+    module = Module("m", None)
     block = Block(module, arg_avals=[F32, F32])
     x, y = block.args
     total = block.binary("stablehlo.add", x, y, F32)
@@ -119,7 +119,7 @@ def test_names_of_a_function_and_its_regions_are_all_different():
 
 
 def test_a_module_without_results_and_with_private_functions():
-    module = Module("a b-c")
+    module = Module("a b-c", None)
     inner = Block(module, arg_avals=[F32])
     name = module.unique("helper")
     module.add_function(name, inner, [inner.args[0]])
@@ -142,7 +142,7 @@ module @a_b_c {
 
 
 def test_unique_symbols():
-    module = Module("m")
+    module = Module("m", None)
     assert [module.unique("f"), module.unique("f"), module.unique("f_0"), module.unique("main"),
             module.unique("<lambda>")] == [
         "f", "f_0", "f_0_0", "main_0", "lambda"]
@@ -162,7 +162,7 @@ def test_attributes():
 
 
 def test_nothing_is_written_for_what_changes_nothing():
-    block = Block(Module("m"), arg_avals=[F32])
+    block = Block(Module("m", None), arg_avals=[F32])
     (x,) = block.args
     assert block.reshape(x, ()) is block.convert(x, dtypes.float32) is block.spread(x, ()) is x
     assert block.spread(x, (2,)) is block.spread(x, (2,)) and len(block.lines) == 1

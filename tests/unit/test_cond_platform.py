@@ -6,7 +6,9 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
-from ricalco import grad, jaxprs, jit, lax, make_jaxpr, vmap
+from ricalco import grad, jaxprs, jit, lax, make_jaxpr, pure_callback, vmap
+from ricalco.engine.client import CPU
+from ricalco.jit.lowering import lower_module
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 
@@ -76,3 +78,32 @@ def test_what_is_refused():
     for run in (f, jit(f)):
         with pytest.raises(NotImplementedError, match=r"no function for the platform cpu, .* given: cuda, tpu"):
             run(1.0)
+
+
+OTHER = CPU._replace(platform="tpu", callback='call_target_name = "a_callback"', separate='keep = "me"',
+                     keeps_barriers=True, concatenates=1)
+
+
+def lowered(f, *args, target=CPU) -> str:
+    return lower_module(make_jaxpr(f)(*args).jaxpr, "program", target=target).text
+
+
+def test_what_a_program_is_lowered_for_is_its_target():
+    """Each rule whose text depends on the platform asks the module."""
+    f = lambda x: lax.platform_dependent(x, cpu=jnp.sin, tpu=jnp.cos)  # noqa: E731
+    assert "stablehlo.sine" in lowered(f, 1.0) and "stablehlo.cosine" in lowered(f, 1.0, target=OTHER)
+    with pytest.raises(NotImplementedError, match="no function for the platform rocm"):
+        lowered(f, 1.0, target=CPU._replace(platform="rocm"))
+
+    def called(x):
+        return pure_callback(lambda x: x, x, x)
+    assert "python_cpu_callback" in lowered(called, X) and '"a_callback"' in lowered(called, X, target=OTHER)
+
+    derivative = grad(ricalco.checkpoint(lambda x: jnp.sin(jnp.sin(x))))
+    assert "inlineable" in lowered(derivative, 1.0)
+    text = lowered(derivative, 1.0, target=OTHER)
+    assert "optimization_barrier" in text and "inlineable" not in text and "keep" not in text
+
+    narrow = np.array([1, -1]).astype("int2")
+    joined = lambda x: jnp.concatenate([x, x])  # noqa: E731
+    assert "tensor<4xi8>" in lowered(joined, narrow) and "tensor<4xi8>" not in lowered(joined, narrow, target=OTHER)

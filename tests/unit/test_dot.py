@@ -22,6 +22,15 @@ def staged(function, *avals):
     return stage(lambda *xs: [function(*xs)], list(avals))
 
 
+@pytest.mark.parametrize(("x", "y", "expected"), [
+    ("int4", "int8", "int8"), ("int8", "int4", "int8"), ("uint4", "uint8", "uint8"), ("int2", "int4", "int4"),
+    ("int4", "uint4", "int4"), ("bfloat16", "float16", "bfloat16"), ("int8", "float16", "float16")])
+def test_the_product_has_the_wider_type(x, y, expected):
+    """By bits: an element of int4 takes a byte in NumPy."""
+    program = staged(dot.dot, shaped((2,), np.dtype(x)), shaped((2,), np.dtype(y)))
+    assert program.closed.out_avals[0].dtype == np.dtype(expected)
+
+
 def test_text():
     program = staged(lambda x, y: dot.dot_general(x, y, (((2,), (1,)), ((0,), (0,))), precision="highest"),
                      shaped((5, 2, 3), F32), shaped((5, 3, 4), F32))

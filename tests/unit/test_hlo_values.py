@@ -9,6 +9,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco.avals import dtypes, options, shaped
 from ricalco.engine import Executable
+from ricalco.engine.client import CPU
 from ricalco.hlo import Block, Module
 from ricalco.ir.evaluate import evaluate_reference
 
@@ -43,7 +44,7 @@ def bits(x) -> bytes:
 def test_constants_reach_the_device_bit_for_bit():
     """One program: every extreme value of every dtype, as a scalar and in an array of two."""
     wanted = [(value, dtype) for dtype in NAMES for value in extremes(dtype)]
-    block = Block(Module("constants"))
+    block = Block(Module("constants", CPU))
     results = []
     for value, dtype in wanted:
         results += [block.constant(value, shaped((), dtype)), block.constant(value, shaped((2,), dtype))]
@@ -98,3 +99,12 @@ def test_names_from_python_are_legal_in_mlir():
     text = ricalco.jit(main).lower(1.0).as_text(debug_info=False)
     assert ricalco.jit(main)(1.0).item() == 5.0
     assert text.count("func.func public @main(") == 1
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [
+    ([1, 5], ("int4", "float4_e2m1fn"), [0.5, 3.0]), ([0.5, 3.0], ("float4_e2m1fn", "int4"), [1, 5]),
+    ([1, 5], ("int8", "float4_e2m1fn"), [[0.5, 0.0], [3.0, 0.0]]),
+    ([[0.5, 0.0], [3.0, 0.0]], ("float4_e2m1fn", "int8"), [1, 5])])
+def test_bits_of_narrow_types_are_counted(old, new, expected):
+    got = ricalco.lax.bitcast_convert_type(np.array(old).astype(new[0]), new[1])
+    assert got.dtype == np.dtype(new[1]) and got.astype("float32").tolist() == expected

@@ -22,14 +22,20 @@ def _dtypes(*names: str) -> dict[str, np.dtype]:
             if hasattr(ml_dtypes, n) or hasattr(np, n)}
 
 
-_NARROW_INTS = _dtypes("int2", "uint2", "int4", "uint4")
-_NARROW_FLOATS = _dtypes(
-    "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn")
-_BY_NAME = {
-    "bool": np.dtype(np.bool_), **_NARROW_INTS,
-    **_dtypes("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    **_NARROW_FLOATS, **_dtypes("bfloat16", "float16", "float32", "float64", "complex64", "complex128")}
+# Every element type: its kind (see `kind`), and the bits of an element.
+_TABLE = {
+    "bool": ("b", 1),
+    "int2": ("i", 2), "uint2": ("u", 2), "int4": ("i", 4), "uint4": ("u", 4),
+    "int8": ("i", 8), "int16": ("i", 16), "int32": ("i", 32), "int64": ("i", 64),
+    "uint8": ("u", 8), "uint16": ("u", 16), "uint32": ("u", 32), "uint64": ("u", 64),
+    "float8_e3m4": ("f", 8), "float8_e4m3": ("f", 8), "float8_e4m3fn": ("f", 8), "float8_e4m3fnuz": ("f", 8),
+    "float8_e4m3b11fnuz": ("f", 8), "float8_e5m2": ("f", 8), "float8_e5m2fnuz": ("f", 8), "float8_e8m0fnu": ("f", 8),
+    "float4_e2m1fn": ("f", 4),
+    "bfloat16": ("f", 16), "float16": ("f", 16), "float32": ("f", 32), "float64": ("f", 64),
+    "complex64": ("c", 64), "complex128": ("c", 128)}
+_BY_NAME = _dtypes(*_TABLE)
+_NARROW_INTS = [n for n in _BY_NAME if _TABLE[n][0] in "iu" and _TABLE[n][1] < 8]
+_NARROW_FLOATS = [n for n in _BY_NAME if _TABLE[n][0] == "f" and _TABLE[n][1] <= 8]
 
 bool_ = _BY_NAME["bool"]
 int32, int64 = _BY_NAME["int32"], _BY_NAME["int64"]
@@ -43,9 +49,9 @@ float0 = np.dtype([("float0", np.void, 0)])
 # Every element type, once each.
 ALL = (*_BY_NAME.values(), float0)
 _SINGLETON = {d: d for d in ALL}
-_KIND = {d: "i" if n.startswith("int") else "u" if n.startswith("uint") else
-         "b" if n == "bool" else "c" if n.startswith("complex") else "f" for n, d in _BY_NAME.items()}
-_KIND[float0] = "V"
+_KIND = {**{d: _TABLE[n][0] for n, d in _BY_NAME.items()}, float0: "V"}
+_BITS = {d: _TABLE[n][1] for n, d in _BY_NAME.items()}
+_PART = {complex64: float32, complex128: float64}
 _NARROWED = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
 _MLIR_FLOAT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
                "complex64": "complex<f32>", "complex128": "complex<f64>"}
@@ -54,6 +60,16 @@ _MLIR_FLOAT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64"
 def kind(dtype: np.dtype) -> str:
     """``b`` bool, ``i`` signed, ``u`` unsigned, ``f`` floating (ml_dtypes too), ``c`` complex, ``V`` float0."""
     return _KIND[dtype]
+
+
+def bits_of(dtype: np.dtype) -> int:
+    """How many bits an element has: 1 for bool, 4 for ``int4`` (which takes a byte in NumPy)."""
+    return _BITS[dtype]
+
+
+def part_of(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real and of the imaginary part of a complex dtype."""
+    return _PART[dtype]
 
 
 def as_dtype(spec, argument: str = "dtype") -> np.dtype:

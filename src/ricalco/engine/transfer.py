@@ -11,7 +11,7 @@ from ricalco.engine.errors import XlaRuntimeError, deleted
 from ricalco.engine.shim import JaxlibError, xc
 
 # XLA keeps several elements of these in a byte, NumPy one.
-_PACKED = frozenset(dtypes.as_dtype(n) for n in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"))
+_PACKED = frozenset(d for d in dtypes.ALL if d not in (dtypes.bool_, dtypes.float0) and dtypes.bits_of(d) < 8)
 
 
 def put_buffer(host: np.ndarray, aval: ShapedArray, *, owned: bool = False, sharding=None, committed: bool = False):

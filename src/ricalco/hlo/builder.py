@@ -3,10 +3,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import NamedTuple
 
-from ricalco.avals import ShapedArray, shaped
+from ricalco.avals import ShapedArray, dtypes, shaped
 from ricalco.avals.memory import Memo
 from ricalco.hlo.literals import scalar_text
+
+
+class Target(NamedTuple):
+    """What a module is compiled for, as far as its text depends on it. Lowering rules find it as ``block.target``.
+
+    Attributes
+    ----------
+    platform : str
+        Its name, as `platform_dependent` has it.
+    callback : str
+        The attributes of a custom call that runs a Python function.
+    separate : str
+        The attributes of a call that stays a call: what it computes is not merged with equal operations.
+    keeps_barriers : bool
+        Whether operations behind an optimization barrier are not merged with equal ones before it.
+    concatenates : int
+        How many bits an element has at least, for arrays of them to be concatenated.
+    """
+    platform: str
+    callback: str
+    separate: str
+    keeps_barriers: bool
+    concatenates: int
 
 
 class Value:
@@ -35,6 +59,8 @@ class Block:
         The operations written so far.
     module : Module
         Where private functions go.
+    target : Target
+        What the module is compiled for.
     location : str
         Appended to each operation: `` loc(#s3)`` or nothing.
     args : list of Value
@@ -52,6 +78,10 @@ class Block:
         self._constants: dict[tuple, Value] = {}
         self.token: Value | None = None
         self.args = [self.fresh(a) for a in arg_avals]
+
+    @property
+    def target(self) -> Target:
+        return self.module.target
 
     def fresh(self, aval: ShapedArray) -> Value:
         """A new name."""
@@ -169,6 +199,11 @@ class Block:
         self.lines.append(f"{v.name} = {op} {x.name}{tail} : ({x.aval.mlir}) -> {out.mlir}{self.location}")
         return v
 
+    def parts(self, x: Value) -> tuple[Value, Value]:
+        """The real and the imaginary part of a complex value."""
+        out = shaped(x.aval.shape, dtypes.part_of(x.aval.dtype))
+        return self.cast("stablehlo.real", x, out), self.cast("stablehlo.imag", x, out)
+
     def compare(self, direction: str, x: Value, y: Value, how: str, out: ShapedArray) -> Value:
         """``compare``: `direction` is EQ, NE, LT, LE, GT or GE; `how` is FLOAT, SIGNED, UNSIGNED or TOTALORDER."""
         v = self.fresh(out)
@@ -213,10 +248,10 @@ def bool_array(values) -> str:
 
 class Module:
     """A module under construction: the public function and the private ones it calls."""
-    __slots__ = ("name", "functions", "_taken", "cache", "locations", "callbacks")
+    __slots__ = ("name", "target", "functions", "_taken", "cache", "locations", "callbacks")
 
-    def __init__(self, name: str):
-        self.name = symbol(name)
+    def __init__(self, name: str, target: Target):
+        self.name, self.target = symbol(name), target
         self.functions: list[str] = []
         self._taken = {"main"}
         self.cache: dict = {}  # for the lowering walk: what has become a function already

@@ -14,7 +14,7 @@ def scalar_text(value: np.generic | np.ndarray, dtype: np.dtype) -> str:
     if kind in "iu":
         return str(int(value))
     if kind == "c":
-        part = np.dtype(f"f{dtype.itemsize // 2}")
+        part = dtypes.part_of(dtype)
         value = np.asarray(value, dtype)
         return f"({_bits(value.real, part)}, {_bits(value.imag, part)})"
     return _bits(value, dtype)
@@ -22,7 +22,4 @@ def scalar_text(value: np.generic | np.ndarray, dtype: np.dtype) -> str:
 
 def _bits(value, dtype: np.dtype) -> str:
     raw = np.asarray(value, dtype).tobytes()
-    digits = 2 * dtype.itemsize
-    if dtype.name == "float4_e2m1fn":
-        digits = 1
-    return f"0x{int.from_bytes(raw, 'little'):0{digits}X}"
+    return f"0x{int.from_bytes(raw, 'little'):0{dtypes.bits_of(dtype) // 4}X}"

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ricalco import hlo
 from ricalco.core.effects import needs_token
+from ricalco.engine.client import CPU
 from ricalco.ir import ClosedJaxpr, Jaxpr, Literal
 from ricalco.reroll import Tokens
 from ricalco.tracing import place_of, uncollected
@@ -14,8 +15,8 @@ class Lowering(hlo.Module):
     """A module under construction, and what the rules of higher-order primitives ask of the walk."""
     __slots__ = ("_places", "_tokens")
 
-    def __init__(self, name: str):
-        super().__init__(name)
+    def __init__(self, name: str, target: hlo.Target):
+        super().__init__(name, target)
         self._places: dict[tuple, str] = {}
         self._tokens = Tokens()
 
@@ -97,9 +98,10 @@ class LoweredModule(NamedTuple):
     callbacks: tuple
 
 
-def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None) -> LoweredModule:
+def lower_module(jaxpr: Jaxpr, name: str, arg_attrs: list[str] | None = None,
+                 target: hlo.Target = CPU) -> LoweredModule:
     """A module whose ``@main`` takes the constvars of `jaxpr`, then its invars."""
-    module = Lowering(name)
+    module = Lowering(name, target)
     block = hlo.Block(module, arg_avals=[v.aval for v in (*jaxpr.constvars, *jaxpr.invars)])
     with uncollected():
         results = module.walk(block, jaxpr, block.args)

@@ -12,21 +12,14 @@ from ricalco.avals.memory import cached
 from ricalco.core import Array
 from ricalco.ops.structure import aval_of, convert_element_type
 
-_SCALARS = {
-    "bool_": "bool", "int2": "int2", "int4": "int4", "int8": "int8", "int16": "int16", "int32": "int32",
-    "int64": "int64", "uint2": "uint2", "uint4": "uint4", "uint8": "uint8", "uint16": "uint16",
-    "uint32": "uint32", "uint64": "uint64", "bfloat16": "bfloat16", "float16": "float16", "float32": "float32",
-    "float64": "float64", "complex64": "complex64", "complex128": "complex128",
-    **{name: name for name in (
-        "float4_e2m1fn", "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz",
-        "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")}}
+_SCALARS = {"bool_" if d == dtypes.bool_ else d.name: d for d in dtypes.ALL if d != dtypes.float0}
 _ALIASES = {"int_": "int64", "uint": "uint64", "float_": "float64", "complex_": "complex128", "single": "float32",
             "double": "float64", "csingle": "complex64", "cdouble": "complex128", "bool": "bool_"}
 _ABSTRACT = ("character", "complexfloating", "flexible", "floating", "generic", "inexact", "integer", "number",
              "object_", "signedinteger", "unsignedinteger")
 
 __all__ = sorted([
-    *(name for name, spec in _SCALARS.items() if hasattr(ml_dtypes, spec) or hasattr(np, spec)), *_ALIASES, *_ABSTRACT,
+    *_SCALARS, *_ALIASES, *_ABSTRACT,
     "can_cast", "dtype", "finfo", "iinfo", "iscomplexobj", "isdtype", "isrealobj", "isscalar", "issubdtype",
     "ndim", "promote_types", "result_type", "shape", "size"])
 
@@ -64,11 +57,9 @@ class ScalarType(type):
 
 
 def _scalar_types() -> dict[str, ScalarType]:
-    found = {}
-    for name, spec in _SCALARS.items():
-        if hasattr(ml_dtypes, spec) or hasattr(np, spec):
-            found[name] = ScalarType(name, (), {"dtype": dtypes.as_dtype(spec), "__module__": "ricalco.numpy",
-                                                "__doc__": f"The scalar type of dtype {spec}."})
+    found = {name: ScalarType(name, (), {"dtype": dtype, "__module__": "ricalco.numpy",
+                                         "__doc__": f"The scalar type of dtype {dtype.name}."})
+             for name, dtype in _SCALARS.items()}
     return found | {alias: found[name] for alias, name in _ALIASES.items() if name in found}
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from ricalco.avals import ShapedArray, dtypes
 from ricalco.core import Array
 from ricalco.ir import Literal
+from ricalco.ops import shapes as shaping
+from ricalco.ops.shapes import canonical_axis
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
 from ricalco.ops.syntax import convert, promote_dtypes, promote_shapes
 
@@ -35,14 +37,6 @@ def refuse(name: str, **arguments) -> None:
     for argument, value in arguments.items():
         if value is not None:
             raise NotImplementedError(f"The '{argument}' argument to jnp.{name} is not supported.")
-
-
-def canonical_axis(axis, ndim: int) -> int:
-    """`axis` as a non-negative int."""
-    axis = operator.index(axis)
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
-    return axis + ndim if axis < 0 else axis
 
 
 def canonical_axes(axis, ndim: int) -> tuple[int, ...]:
@@ -97,15 +91,10 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
 
 def common_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that these broadcast to."""
-    rank = max(map(len, shapes), default=0)
-    result = [1] * rank
-    for shape in shapes:
-        for i, n in enumerate(shape, rank - len(shape)):
-            if n != 1:
-                if result[i] not in (1, n):
-                    raise ValueError(f"{name}: Incompatible shapes for broadcasting: shapes={list(shapes)}")
-                result[i] = n
-    return tuple(result)
+    found = shaping.common_shape(shapes)
+    if found is None:
+        raise ValueError(f"{name}: Incompatible shapes for broadcasting: shapes={list(shapes)}")
+    return found
 
 
 def together(name: str, *arguments, inexact: bool = False) -> list:

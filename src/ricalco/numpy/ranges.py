@@ -136,7 +136,7 @@ def _between(start, stop, num: int, intervals: int, place: int, dtype):
     """`num` numbers; the last is exactly `stop` where the intervals end there."""
     count = num - 1 if intervals == num - 1 else num
     ndim = start.ndim + 1
-    real = np.dtype(f"f{dtype.itemsize // 2}") if dtypes.kind(dtype) == "c" else dtype
+    real = dtypes.part_of(dtype) if dtypes.kind(dtype) == "c" else dtype
     fraction = true_divide(lax.iota(real, count), intervals)
     fraction = lax.reshape(fraction, [count if i == place else 1 for i in range(ndim)])
     first, last = expand_dims(start, (place,)), expand_dims(stop, (place,))

@@ -471,7 +471,7 @@ def spread_dtypes(of: np.dtype, dtype) -> tuple[np.dtype, np.dtype]:
     else:
         computed = result = dtypes.to_inexact(of)
     if dtypes.kind(result) == "c":
-        result = np.dtype(f"f{result.itemsize // 2}")
+        result = dtypes.part_of(result)
     return upcast(computed), result
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from ricalco.avals import dtypes, shaped
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ops import complexes, families, oracles, structure
-from ricalco.ops.comparison import eq, ge, lt
-from ricalco.ops.complexes import conj, part_dtype, real
+from ricalco.ops.comparison import beyond, eq, ge, lt
+from ricalco.ops.complexes import conj, real
 from ricalco.ops.families import callable_of, elementwise, fit, linear_transpose
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import aval_of, convert_element_type, full, literal_as, literal_like, unbroadcast
@@ -82,7 +82,7 @@ rem = callable_of(rem_p, 2, """Elementwise remainder of the truncated quotient: 
 # --- max and min ----------------------------------------------------------------------------------
 
 
-def _share(chosen, ans, other):
+def share(chosen, ans, other):
     """1 where `chosen` is the answer, 1/2 where `other` is too, else 0."""
     aval = aval_of(ans)
     hit, tie = [convert_element_type(eq(v, ans), aval.dtype, aval.weak_type) for v in (chosen, other)]
@@ -90,7 +90,6 @@ def _share(chosen, ans, other):
 
 
 def _extremum_lower(op: str, direction: str):
-    """Complex numbers are ordered by real part, then imaginary part."""
     plain = families.elementwise_lower(op)
 
     def lower(b, outs, x, y):
@@ -98,17 +97,11 @@ def _extremum_lower(op: str, direction: str):
         if dtypes.kind(out.dtype) != "c":
             return plain(b, outs, x, y)
         x, y = fit(b, x, out.shape), fit(b, y, out.shape)
-        part, mask = shaped(out.shape, part_dtype(out.dtype)), shaped(out.shape, dtypes.bool_)
-        real_x, real_y = [b.cast("stablehlo.real", v, part) for v in (x, y)]
-        imag_x, imag_y = [b.cast("stablehlo.imag", v, part) for v in (x, y)]
-        first = b.op("stablehlo.select", (b.compare("EQ", real_x, real_y, "FLOAT", mask),
-                                          b.compare(direction, imag_x, imag_y, "FLOAT", mask),
-                                          b.compare(direction, real_x, real_y, "FLOAT", mask)), mask)
-        return b.op("stablehlo.select", (first, x, y), out)
+        return b.op("stablehlo.select", (beyond(b, direction, x, y), x, y), out)
     return lower
 
 
-_EXTREMUM = [lambda g, ans, x, y: mul(g, _share(x, ans, y)), lambda g, ans, x, y: mul(g, _share(y, ans, x))]
+_EXTREMUM = [lambda g, ans, x, y: mul(g, share(x, ans, y)), lambda g, ans, x, y: mul(g, share(y, ans, x))]
 
 max_p = elementwise("max", None, kinds="biufc", arity=2, lower=_extremum_lower("stablehlo.maximum", "GT"),
                     derivatives=_EXTREMUM, oracle=oracles.quiet(partial(oracles.lexicographic, larger=True)))
@@ -133,7 +126,7 @@ def _abs_derivative(g, ans, x):
 
 
 abs_p = elementwise("abs", None, kinds="ifc", derivatives=[_abs_derivative],
-                    result=lambda dtype: part_dtype(dtype) if dtypes.kind(dtype) == "c" else dtype,
+                    result=lambda dtype: dtypes.part_of(dtype) if dtypes.kind(dtype) == "c" else dtype,
                     lower=lambda b, outs, x: b.op("stablehlo.abs", (x,), outs[0]), oracle=np.abs)
 abs = callable_of(abs_p, 1, """Elementwise absolute value; of complex numbers, the real distance from 0. The
 derivative at 0 is the one from above.""")

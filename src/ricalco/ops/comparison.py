@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ricalco.avals import dtypes
+from ricalco.avals import dtypes, shaped
 from ricalco.core import Primitive
 from ricalco.ops.families import callable_of, elementwise, fit
 
@@ -12,6 +12,22 @@ _HOW = {"b": "UNSIGNED", "u": "UNSIGNED", "i": "SIGNED", "f": "FLOAT", "c": "FLO
 
 def _to_bool(dtype):
     return dtypes.bool_
+
+
+def beyond(b, direction: str, x, y, or_nan: bool = False):
+    """In a lowering rule, whether ``x > y`` (GT) or ``x < y`` (LT); with `or_nan` also where x is not a number.
+
+    Complex numbers are ordered by their real part, then their imaginary part, which StableHLO does not do.
+    """
+    how, flag = _HOW[dtypes.kind(x.aval.dtype)], shaped(x.aval.shape, dtypes.bool_)
+    if dtypes.kind(x.aval.dtype) != "c":
+        found = b.compare(direction, x, y, how, flag)
+    else:
+        (x_real, x_imag), (y_real, y_imag) = b.parts(x), b.parts(y)
+        level = b.compare("EQ", x_real, y_real, how, flag)
+        within = b.binary("stablehlo.and", level, b.compare(direction, x_imag, y_imag, how, flag), flag)
+        found = b.binary("stablehlo.or", b.compare(direction, x_real, y_real, how, flag), within, flag)
+    return b.binary("stablehlo.or", found, b.compare("NE", x, x, how, flag), flag) if or_nan else found
 
 
 def _comparison(name: str, kinds: str, oracle) -> Primitive:

@@ -15,17 +15,11 @@ from ricalco.ops.structure import aval_of, unbroadcast
 from ricalco.tracing import scalar
 
 _PAIRED = {dtypes.float32: dtypes.complex64, dtypes.float64: dtypes.complex128}
-_PART = {c: f for f, c in _PAIRED.items()}
-
-
-def part_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the real part of a complex dtype."""
-    return _PART[dtype]
 
 
 def _pair_dtype(name: str):
     def result(dtype):
-        found = dtype if dtype in _PART else _PAIRED.get(dtype)
+        found = dtype if dtypes.kind(dtype) == "c" else _PAIRED.get(dtype)
         if found is None:
             raise TypeError(f"{name} does not accept dtype {dtype.name}. Accepted dtypes are float32, float64"
                             f"{', complex64, complex128' if name == 'conj' else ''}.")
@@ -40,7 +34,7 @@ def zero_like(x) -> Literal:
 
 
 def _part(name: str, derivative, transpose, oracle):
-    return elementwise(name, None, kinds="c", result=part_dtype, derivatives=[derivative], transpose=transpose,
+    return elementwise(name, None, kinds="c", result=dtypes.part_of, derivatives=[derivative], transpose=transpose,
                        oracle=oracle, lower=lambda b, outs, x: b.cast(f"stablehlo.{name}", x, outs[0]))
 
 
@@ -78,7 +72,7 @@ complex = callable_of(complex_p, 2, """Elementwise complex number with real part
 
 def _conj_lower(b, outs, x, *, input_dtype):
     if dtypes.kind(x.aval.dtype) == "c":
-        part = shaped(x.aval.shape, part_dtype(x.aval.dtype))
+        part = shaped(x.aval.shape, dtypes.part_of(x.aval.dtype))
         upper = b.unary("stablehlo.negate", b.cast("stablehlo.imag", x, part), part)
         return b.op("stablehlo.complex", (b.cast("stablehlo.real", x, part), upper), outs[0])
     zero = b.spread(b.constant(scalar(0, x.aval.dtype), shaped((), x.aval.dtype)), x.aval.shape)

@@ -18,18 +18,13 @@ from ricalco.ops.structure import (
 # --- bitcast_convert_type ------------------------------------------------------------------------
 
 
-def _bits(dtype: np.dtype) -> int:
-    digits = "".join(c for c in dtype.name if c.isdigit())
-    return int(digits) if dtype.name in ("int2", "uint2", "int4", "uint4") else 8 * dtype.itemsize
-
-
 def _bitcast_infer(x, *, new_dtype):
     if x.dtype == new_dtype:
         return shaped(x.shape, new_dtype)
     if dtypes.kind(x.dtype) in "bc" or dtypes.kind(new_dtype) in "bc":
         raise TypeError(f"bitcast_convert_type cannot convert between {x.dtype.name} and {new_dtype.name}: bool and "
                         "complex bits convert only to their own dtype")
-    old, new = _bits(x.dtype), _bits(new_dtype)
+    old, new = dtypes.bits_of(x.dtype), dtypes.bits_of(new_dtype)
     if old == new:
         return shaped(x.shape, new_dtype)
     if old > new:

@@ -8,16 +8,16 @@ import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from ricalco.core import Linear, Primitive, Zero
-from ricalco.ops.arithmetic import abs, add, max, min, mul, neg, sub
+from ricalco.ops.arithmetic import abs, add, max, min, mul, neg, share, sub
 from ricalco.ops.bitwise import bitwise_or
-from ricalco.ops.comparison import eq
+from ricalco.ops.comparison import beyond, eq
 from ricalco.ops.exponential import exp, log1p
 from ricalco.ops.families import add_tangents
-from ricalco.ops.reductions import full_like, highest, lexicographic, lowest, one, zero
+from ricalco.ops.reductions import highest, lowest, one, zero
 from ricalco.ops.selection import select
 from ricalco.ops.shapes import concatenate, rev
 from ricalco.ops.slicing import pad, slice_in_dim
-from ricalco.ops.structure import NOT_LINEAR, aval_of, linear_jvp, literal_like
+from ricalco.ops.structure import NOT_LINEAR, aval_of, full, linear_jvp, literal_like
 from ricalco.ops.windows import write_window
 
 __all__ = ["associative_scan", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cummax_p", "cummin", "cummin_p", "cumprod",
@@ -214,11 +214,7 @@ def _extreme_step(choose: Callable):
     def step(earlier, later):
         (x, x_dot), (y, y_dot) = earlier, later
         out = choose(x, y)
-        x_chosen, y_chosen = eq(x, out), eq(y, out)
-        full_share, half, none = (full_like(x, v) for v in (1, 0.5, 0))
-        x_share, y_share = (select(mine, select(other, half, full_share), none)
-                            for mine, other in ((x_chosen, y_chosen), (y_chosen, x_chosen)))
-        return out, add_tangents(mul(x_dot, x_share), mul(y_dot, y_share))
+        return out, add_tangents(mul(x_dot, share(x, out, y)), mul(y_dot, share(y, out, x)))
     return step
 
 
@@ -227,16 +223,15 @@ def _logaddexp_step(earlier, later):
     larger, gap = max(x, y), sub(x, y)
     # Equal infinities have no difference; their sum is what log(exp(x) + exp(y)) tends to.
     out = select(eq(gap, gap), add(larger, log1p(exp(neg(abs(gap))))), add(x, y))
-    shares = [select(eq(v, out), full_like(v, 1), exp(sub(v, out))) for v in (x, y)]
+    shares = [select(eq(v, out), full(aval_of(v).shape, 1, aval_of(v).dtype), exp(sub(v, out))) for v in (x, y)]
     return out, add_tangents(mul(x_dot, shares[0]), mul(y_dot, shares[1]))
 
 
 def _write_extreme(op: str, direction: str):
-    """Complex numbers are compared by their real part, then their imaginary part."""
     def body(region, x, y, element):
         if dtypes.kind(element.dtype) != "c":
             return region.binary(op, x, y, element)
-        return region.op("stablehlo.select", [lexicographic(region, direction, x, y), x, y], element)
+        return region.op("stablehlo.select", [beyond(region, direction, x, y, or_nan=True), x, y], element)
     return body
 
 

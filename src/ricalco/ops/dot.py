@@ -75,8 +75,7 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 def _bits(dtype: np.dtype) -> int:
     """Of a number, or of one part of a complex number."""
-    kind = dtypes.kind(dtype)
-    return 1 if kind == "b" else dtype.itemsize * (4 if kind == "c" else 8)
+    return dtypes.bits_of(dtype) // (2 if dtypes.kind(dtype) == "c" else 1)
 
 
 def _precedence(dtype: np.dtype) -> tuple:

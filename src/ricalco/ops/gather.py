@@ -135,7 +135,7 @@ def default_fill(dtype: np.dtype):
         return math.nan
     if kind == "b":
         return True
-    bits = 8 * dtype.itemsize if not dtype.name.endswith(("int2", "int4")) else int(dtype.name[-1])
+    bits = dtypes.bits_of(dtype)
     return 2 ** bits - 1 if kind == "u" else -2 ** (bits - 1)
 
 

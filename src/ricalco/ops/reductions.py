@@ -11,7 +11,7 @@ from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, shaped
 from ricalco.core import Primitive, Zero
 from ricalco.ops.arithmetic import div, mul
-from ricalco.ops.comparison import eq
+from ricalco.ops.comparison import beyond, eq
 from ricalco.ops.families import add_tangents, spread_to, zero_jvp
 from ricalco.ops.shapes import concatenate
 from ricalco.ops.slicing import slice_in_dim
@@ -22,7 +22,6 @@ from ricalco.ops.structure import (
     check_axes,
     convert_element_type,
     full,
-    literal_like,
     lower_reduce,
     move_dim,
     reduce_sum,
@@ -116,30 +115,17 @@ def _chooser_jvp(bind: Callable):
 
 
 def _lower_complex_or(op: str, direction: str, identity: Callable):
-    """StableHLO compares complex numbers only for equality: write their order out, real part first."""
     def lower(b, outs, x, *, axes):
         out = outs[0]
         if dtypes.kind(out.dtype) != "c":
             return lower_reduce(b, op, x, identity(out.dtype), axes, out)
         element = shaped((), out.dtype)
         region = b.region([element, element])
-        chosen = lexicographic(region, direction, *region.args)
+        chosen = beyond(region, direction, *region.args, or_nan=True)
         region.returns([region.op("stablehlo.select", [chosen, *region.args], element)])
         start = b.constant(identity(out.dtype), element)
         return b.ops("stablehlo.reduce", [x, start], [out], f"dimensions = {hlo.i64_array(axes)}", (region,))[0]
     return lower
-
-
-def lexicographic(b, direction: str, x, y):
-    """Whether ``x > y`` (or ``<``) by real, then imaginary part; true where x is not a number."""
-    part, flag = shaped((), np.dtype(f"f{x.aval.dtype.itemsize // 2}")), shaped((), dtypes.bool_)
-    x_real, y_real, x_imag, y_imag = [b.cast(f"stablehlo.{name}", v, part)
-                                      for name in ("real", "imag") for v in (x, y)]
-    beyond = b.compare(direction, x_real, y_real, "FLOAT", flag)
-    level = b.compare("EQ", x_real, y_real, "FLOAT", flag)
-    within = b.compare(direction, x_imag, y_imag, "FLOAT", flag)
-    decided = b.binary("stablehlo.or", beyond, b.binary("stablehlo.and", level, within, flag), flag)
-    return b.binary("stablehlo.or", decided, b.compare("NE", x, x, "FLOAT", flag), flag)
 
 
 def batched_at(x, dim: int | None, place: int, size: int):
@@ -149,12 +135,6 @@ def batched_at(x, dim: int | None, place: int, size: int):
     shape = aval_of(x).shape
     kept = tuple([d + (d >= place) for d in range(len(shape))])
     return broadcast_in_dim(x, (*shape[:place], size, *shape[place:]), kept)
-
-
-def full_like(x, value):
-    """An array of the type of `x` filled with the number `value`."""
-    aval = aval_of(x)
-    return broadcast_in_dim(literal_like(value, aval.dtype), aval.shape, ())
 
 
 def _prod_jvp(primals, tangents, *, axes):
@@ -317,14 +297,12 @@ def _position(name: str, direction: str, identity: Callable, oracle: Callable) -
         x_value, x_index, y_value, y_index = region.args
         kind = dtypes.kind(aval.dtype)
         how = {"f": "FLOAT", "i": "SIGNED"}.get(kind, "UNSIGNED")
-        beyond = region.compare(direction, x_value, y_value, how, flag)
-        if kind == "f":
-            beyond = region.binary("stablehlo.or", beyond, region.compare("NE", x_value, x_value, how, flag), flag)
+        larger = beyond(region, direction, x_value, y_value, or_nan=kind == "f")
         level = region.compare("EQ", x_value, y_value, how, flag)
         before = region.compare("LT", x_index, y_index, "SIGNED" if dtypes.kind(index_dtype) == "i" else "UNSIGNED",
                                 flag)
-        first = region.binary("stablehlo.or", beyond, region.binary("stablehlo.and", level, before, flag), flag)
-        region.returns([region.op("stablehlo.select", [beyond, x_value, y_value], value),
+        first = region.binary("stablehlo.or", larger, region.binary("stablehlo.and", level, before, flag), flag)
+        region.returns([region.op("stablehlo.select", [larger, x_value, y_value], value),
                         region.op("stablehlo.select", [first, x_index, y_index], index)])
         return b.ops("stablehlo.reduce", [x, positions, *starts], [shaped(outs[0].shape, aval.dtype), outs[0]],
                      f"dimensions = {hlo.i64_array(axes)}", (region,))[1]

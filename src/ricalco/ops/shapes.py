@@ -18,11 +18,11 @@ __all__ = ["broadcast", "broadcast_shapes", "broadcasted_iota", "collapse", "con
            "tile_p"]
 
 
-def canonical_axis(axis, ndim: int) -> int:
-    """`axis` counted from the front."""
+def canonical_axis(axis, ndim: int, what: str = "") -> int:
+    """`axis` counted from the front; `what` stands before the error."""
     axis = operator.index(axis)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension {ndim}")
+        raise ValueError(f"{what}axis {axis} is out of bounds for array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
 
 
@@ -108,8 +108,8 @@ def _concatenate_infer(*xs, dimension):
 
 def _concatenate_lower(b, outs, *xs, dimension):
     out = outs[0]
-    if out.dtype.name in ("int2", "uint2"):  # XLA's CPU compiler would abort the process
-        wide = np.dtype(out.dtype.name.replace("2", "8"))
+    if dtypes.bits_of(out.dtype) < b.target.concatenates:
+        wide = dtypes.as_dtype("int8" if dtypes.kind(out.dtype) == "i" else "uint8")
         xs = [b.convert(x, wide) for x in xs]
         return b.convert(_concatenate_lower(b, [shaped(out.shape, wide)], *xs, dimension=dimension), out.dtype)
     v = b.fresh(out)
@@ -462,14 +462,22 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     (2, 3)
     """
     shapes = [_sizes("broadcast_shapes", "shapes", s) for s in shapes]
+    found = common_shape(shapes)
+    if found is None:
+        raise ValueError(f"broadcast_shapes: shapes {shapes} do not broadcast to one shape")
+    return found
+
+
+def common_shape(shapes) -> tuple[int, ...] | None:
+    """The shape that these broadcast to by NumPy's rule; None if there is none."""
     ndim = max(map(len, shapes), default=0)
-    aligned = [(1,) * (ndim - len(s)) + s for s in shapes]
-    result = []
-    for sizes in zip(*aligned):
-        wide = {n for n in sizes if n != 1}
-        if len(wide) > 1:
-            raise ValueError(f"broadcast_shapes: shapes {shapes} do not broadcast to one shape")
-        result.append(wide.pop() if wide else 1)
+    result = [1] * ndim
+    for shape in shapes:
+        for i, n in enumerate(shape, ndim - len(shape)):
+            if n != 1:
+                if result[i] not in (1, n):
+                    return None
+                result[i] = n
     return tuple(result)
 
 

@@ -11,7 +11,7 @@ from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
 from ricalco.core import Array, Primitive, Zero
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from ricalco.ops.reductions import batched_at
-from ricalco.ops.shapes import broadcasted_iota
+from ricalco.ops.shapes import broadcasted_iota, canonical_axis
 from ricalco.ops.structure import NOT_LINEAR, aval_of, expand_dims
 
 __all__ = ["sort", "sort_key_val", "sort_p", "top_k", "top_k_p"]
@@ -28,14 +28,6 @@ def take_along(x, positions, dimension: int):
                   mode=GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
-def canonical_axis(name: str, axis, ndim: int) -> int:
-    """`axis` as a non-negative int."""
-    axis = operator.index(axis)
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"{name}: axis {axis} is out of bounds for array of dimension {ndim}")
-    return axis + ndim if axis < 0 else axis
-
-
 # --- sort -----------------------------------------------------------------------------------
 
 def _sort_infer(*avals: ShapedArray, dimension, is_stable, num_keys):
@@ -48,12 +40,9 @@ def _sort_infer(*avals: ShapedArray, dimension, is_stable, num_keys):
     return list(avals)
 
 
-def _parts(b, x) -> list:
+def _parts(b, x) -> tuple:
     """What orders `x`: itself, or the real and the imaginary part."""
-    if dtypes.kind(x.aval.dtype) != "c":
-        return [x]
-    part = shaped((), np.dtype(f"f{x.aval.dtype.itemsize // 2}"))
-    return [b.cast("stablehlo.real", x, part), b.cast("stablehlo.imag", x, part)]
+    return b.parts(x) if dtypes.kind(x.aval.dtype) == "c" else (x,)
 
 
 def _less_and_level(b, x, y, flag):
@@ -177,7 +166,7 @@ def sort(operand: Array | Sequence[Array], dimension: int = -1, is_stable: bool 
         raise TypeError("sort: operand must be an array or a sequence of at least one")
     if not 1 <= operator.index(num_keys) <= len(operands):
         raise ValueError(f"sort: num_keys={num_keys} must be between 1 and the number of operands, {len(operands)}")
-    dimension = canonical_axis("sort", dimension, aval_of(operands[0]).ndim)
+    dimension = canonical_axis(dimension, aval_of(operands[0]).ndim, "sort: ")
     outs = sort_p.bind(*operands, dimension=dimension, is_stable=bool(is_stable), num_keys=int(num_keys))
     return tuple(outs) if several else outs[0]
 
@@ -288,5 +277,5 @@ def top_k(operand, k: int, *, axis: int = -1):
     >>> values.tolist(), places.tolist()
     ([4.0, 2.0], [1, 2])
     """
-    axis = canonical_axis("top_k", axis, aval_of(operand).ndim)
+    axis = canonical_axis(axis, aval_of(operand).ndim, "top_k: ")
     return top_k_p.bind(operand, axis=axis, k=operator.index(k))

@@ -227,8 +227,7 @@ def _convert_infer(x, *, new_dtype, weak_type):
 def _convert_lower(b, outs, x, *, new_dtype, weak_type):
     old, new = dtypes.kind(x.aval.dtype), dtypes.kind(new_dtype)
     if old == "c" and new not in "cb":
-        part = shaped(x.aval.shape, np.dtype(f"f{x.aval.dtype.itemsize // 2}"))
-        x = b.cast("stablehlo.real", x, part)
+        x = b.cast("stablehlo.real", x, shaped(x.aval.shape, dtypes.part_of(x.aval.dtype)))
     if new == "b" and old != "b":
         zero = b.spread(b.constant(scalar(0, x.aval.dtype), shaped((), x.aval.dtype)), x.aval.shape)
         how = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED", "u": "UNSIGNED"}[old]

@@ -13,8 +13,6 @@ from ricalco.reroll.places import Writer
 from ricalco.reroll.table import Table
 
 _MADE_LATE = No("it is made after all transformations, from equations that repeat")
-# XLA inlines what is only a call.
-_KEPT = 'mhlo.frontend_attributes = {inlineable = "false"}'
 
 
 def _infer(*avals, name, jaxpr):
@@ -26,7 +24,7 @@ def _infer(*avals, name, jaxpr):
 
 
 def _lower(block, outs, *operands, name, jaxpr):
-    return block.call(block.module.function(jaxpr, name), operands, outs, _KEPT)
+    return block.call(block.module.function(jaxpr, name), operands, outs, block.target.separate)
 
 
 outlined_p = Primitive(

@@ -56,17 +56,18 @@ def _infer(index, *avals, branches):
     return list(outs)
 
 
-def settle(block, index, number: int):
-    """The index with the note that it is this number, so that conditionals on it are lowered as that branch alone."""
-    index = Value(index.name, index.aval)
-    block.module.cache["settled", id(index)] = index, number  # kept, so that its id stays its own
-    return index
+class Settled(Value):
+    """An index known to be this number while a program is lowered: conditionals on it are lowered as that branch."""
+    __slots__ = ("number",)
+
+    def __init__(self, index: Value, number: int):
+        super().__init__(index.name, index.aval)
+        self.number = number
 
 
 def _lower(block, outs, index, *operands, branches):
-    known = block.module.cache.get(("settled", id(index)))
-    if known is not None:
-        return block.module.inline(block, branches[known[1]], list(operands))
+    if index.__class__ is Settled:
+        return block.module.inline(block, branches[index.number], list(operands))
     ordered = needs_token(_effects(branches=branches))
     if ordered:
         block.start_token()

@@ -6,9 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ricalco.avals import dtypes, shaped
-from ricalco.control.branches.cond import run_branches, settle
+from ricalco.control.branches.cond import Settled, run_branches
 from ricalco.core import Primitive, Zero, state
-from ricalco.engine import default_backend
 from ricalco.ops.structure import NOT_LINEAR, literal_like
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -22,9 +21,8 @@ def _chosen(platforms: tuple, platform: str) -> int | None:
     return platforms.index(None) if None in platforms else None
 
 
-def _number(platforms: tuple, where: str = "") -> int:
-    """`_chosen` for the platform that programs are lowered for."""
-    platform = default_backend()
+def _number(platforms: tuple, platform: str, where: str = "") -> int:
+    """`_chosen`, or an error."""
     number = _chosen(platforms, platform)
     if number is None:
         given = ", ".join(name for names in platforms for name in names)
@@ -35,8 +33,8 @@ def _number(platforms: tuple, where: str = "") -> int:
 
 def _lower(block, outs, *, platforms):
     line = block.module.line_of(block.location)
-    number = _number(platforms, f" at {line}" if line else "")
-    return settle(block, block.constant(np.int32(number), outs[0]), number)
+    number = _number(platforms, block.target.platform, f" at {line}" if line else "")
+    return Settled(block.constant(np.int32(number), outs[0]), number)
 
 
 def _jvp(primals, tangents, *, platforms):
@@ -47,7 +45,7 @@ def _jvp(primals, tangents, *, platforms):
 platform_index_p = Primitive(
     "platform_index", infer=lambda *, platforms: shaped((), dtypes.int32), lower=_lower, jvp=_jvp, transpose=NOT_LINEAR,
     batch=lambda size, args, dims, *, platforms: (platform_index_p.bind(platforms=platforms), None),
-    oracle=lambda *, platforms: np.int32(_number(platforms)))
+    oracle=lambda *, platforms: np.int32(_number(platforms, "cpu")))  # where NumPy computes
 
 
 def platform_dependent(*args, default: Callable | None = None, **per_platform: Callable):
@@ -92,8 +90,7 @@ def platform_dependent(*args, default: Callable | None = None, **per_platform: C
             raise TypeError(f"lax.platform_dependent: {name} must be callable, got {function!r} of type "
                             f"{type(function).__name__}")
     platforms = tuple([(name,) for name in per_platform]) + ((None,) if default is not None else ())
+    index = platform_index_p.bind(platforms=platforms)
     if state.trace.eager:
-        index = literal_like(_number(platforms), dtypes.int32)
-    else:
-        index = platform_index_p.bind(platforms=platforms)
+        index = literal_like(int(index), dtypes.int32)
     return run_branches("lax.platform_dependent", index, functions, args)

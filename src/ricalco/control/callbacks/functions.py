@@ -17,8 +17,6 @@ from ricalco.transforms.arguments import check_callable, is_array
 
 # --- what all callbacks share -----------------------------------------------------------------------
 
-_TARGET = 'call_target_name = "xla_ffi_python_cpu_callback", api_version = 4 : i32'
-
 
 def lower_task(block, task: Task, values, outs, effects) -> list:
     """The custom call that has XLA run `task`. One with effects takes the block's token and leaves its own."""
@@ -26,7 +24,7 @@ def lower_task(block, task: Task, values, outs, effects) -> list:
     block.module.callbacks.append(task)
     if task.ordered:
         values, outs = [*values, block.start_token()], [*outs, TOKEN]
-    attrs = (f"{_TARGET}, has_side_effect = {'true' if needs_token(effects) else 'false'}, "
+    attrs = (f"{block.target.callback}, has_side_effect = {'true' if needs_token(effects) else 'false'}, "
              f"backend_config = {{index = {number} : ui64}}, "
              f"operand_layouts = [{', '.join([_layout(x.aval) for x in values])}], "
              f"result_layouts = [{', '.join([_layout(a) for a in outs])}]")

@@ -13,7 +13,6 @@ from ricalco.control.calls.remat_programs import argument_paths, shared_program
 from ricalco.control.calls.remat_split import rematerialized
 from ricalco.core import Array, Linear, Primitive, Zero
 from ricalco.core.effects import needs_token
-from ricalco.engine import default_backend
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ir.evaluate import evaluate_reference
@@ -57,8 +56,8 @@ def _lower(block, outs, *operands, jaxpr, prevent_cse, differentiated, policy):
     if differentiated and prevent_cse and operands:
         # All operands, the cotangents too: what is computed again then waits for the derivative to get here.
         operands = block.ops("stablehlo.optimization_barrier", operands, [v.aval for v in operands])
-        if default_backend() == "cpu":  # XLA drops the barrier there, and merges equal operations after that
-            attributes = 'mhlo.frontend_attributes = {inlineable = "false"}'
+        if not block.target.keeps_barriers:
+            attributes = block.target.separate
     function = block.module.function(jaxpr, "checkpoint")
     if not needs_token(jaxpr.effects):
         return block.call(function, operands, outs, attributes)
