@@ -240,3 +240,37 @@ def test_shape_dtype_structs():
         ricalco.ShapeDtypeStruct((), None)
     with pytest.raises(TypeError, match="dtype"):
         ricalco.ShapeDtypeStruct((), "text")
+
+
+# --- runners ------------------------------------------------------------------------------------------
+
+W, D = np.arange(3, dtype=np.float32), jnp.asarray([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(("function", "args"), [
+    (lambda x, y: x * y, (D, 2.0)), (lambda y, x: x * y, (2, D)), (lambda x: x + 1, (3.0,)),
+    (lambda x, y, z: (x - y, {"z": z}), (D, 2.0, True)), (lambda x, unused, y: x * W + y, (D, 1.0, D)),
+    (lambda x, y: x * y, (W, 2.0)), (lambda x, y: (x, y), (W, W)),
+    (lambda *xs: sum(xs), (D,) * 70), (lambda x: (), (D,)), (lambda x: W, (D,))])
+def test_every_way_into_a_program_gives_the_same(function, args):
+    f = ricalco.jit(function)
+    first = f(*args)
+    for _ in range(3):
+        again = f(*args)
+        assert ricalco.tree_util.tree_structure(again) == ricalco.tree_util.tree_structure(first)
+        for a, b in zip(ricalco.tree.leaves(again), ricalco.tree.leaves(first), strict=True):
+            assert a.tolist() == b.tolist() and ricalco.typeof(a) is ricalco.typeof(b)
+    assert f.cache_info().misses == 1 and f.cache_info().hits == 3
+
+
+def test_every_way_into_a_program_names_what_it_cannot_take():
+    f = ricalco.jit(lambda x, n: x * n + W)
+    x = jnp.ones(3)
+    for _ in range(2):
+        assert f(x, 2).tolist() == [2, 3, 4]
+        with pytest.raises(OverflowError, match="argument n of <lambda>"):
+            f(x, 1 << 40)
+    x.delete()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="argument x of <lambda>"):
+            f(x, 2)

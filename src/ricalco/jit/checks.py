@@ -1,7 +1,6 @@
 """Guards compiled to one generated function: identity first, equality where that fails, array contents in turn."""
 from __future__ import annotations
 
-import os
 import types
 import weakref
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import numpy as np
 from ricalco.core import Array, Tracer
 from ricalco.jit.guards import _ENVIRONMENT, MISSING, Walk
 from ricalco.jit.kinds import equal, equal_arrays, equal_functions
+from ricalco.jit.runners import generated
 
 _SMALL = 4096  # bytes up to which an array's contents are compared on every call
 _SMALL_TOTAL = 1 << 16  # of all of them together
@@ -19,7 +19,6 @@ _SAMPLES = 64  # elements of another array that are compared when its turn comes
 _TURNS = 4  # such arrays that are looked at on one call
 _FULL = 64  # every so many calls one of them is compared whole, if it is no larger than
 _FULL_BYTES = 1 << 20
-_FILE = os.path.join(os.path.dirname(__file__), "<guards>")  # a frame of ours, not the user's
 _ERRORS = (LookupError, AttributeError, TypeError, ValueError)
 
 
@@ -430,8 +429,7 @@ def generate(guards: Guards) -> dict:
             checks.append((f"c{i}()", i))
     if guards._by_turns:
         checks.append(("turn()", guards._by_turns[0].index))
-    exec(compile(_source(fixed, checks), _FILE, "exec"), scope)
-    return scope
+    return generated(_source(fixed, checks), scope, "guards")
 
 
 def _source(fixed, checks) -> str:

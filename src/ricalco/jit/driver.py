@@ -88,14 +88,17 @@ class Entry:
         What must be as it was for the trace to be used.
     compiled : Compiled or None
         Made when the program first runs.
+    host : callable or None
+        What runs it on positional arguments with NumPy arrays among them, made when the first such call is known.
     variants : list of Entry
         Those of the same signature, this one too; they captured different values.
     """
-    __slots__ = ("compiled", "guards", "traced", "variants")
+    __slots__ = ("compiled", "guards", "host", "traced", "variants")
 
     def __init__(self, traced: Traced, guards: Guards | None = None):
         self.traced, self.guards, self.variants = traced, guards, [self]
         self.compiled: Compiled | None = None
+        self.host: Callable | None = None
 
     def holds(self, function: Callable) -> bool:
         """Whether all that the trace took is what it was."""
@@ -151,7 +154,9 @@ class Jit:
             if entry is not None and entry.holds(self.function):
                 if args[0].__class__ is not ndarray:  # the types came as NumPy arrays before
                     self._remember(plain, args, entry)
-                return entry.compiled.run_on_host_arrays(args)
+                if entry.host is None:
+                    entry.host = entry.compiled.runner(("any",) * len(args))
+                return entry.host(args)
         dynamic, rest, statics = self.arguments.split(args, kwargs)
         if not state.trace.eager:
             leaves, treedef, avals = flatten_arguments(self.arguments, (dynamic, rest))
@@ -179,12 +184,7 @@ class Jit:
         self.known[key] = entry
         if ndarray in classes:
             return
-        if classes == {DeviceArray}:
-            run = compiled.short_way()
-        elif len(args) == 2 and args[0].__class__ is DeviceArray:
-            run = compiled.short_way_with_number()
-        else:
-            run = compiled.run
+        run = compiled.runner(tuple(["array" if x.__class__ is DeviceArray else "number" for x in args]))
         self.fast[key] = self._guarded(key, run, entry.guards) if entry.guards else run
 
     def _guarded(self, key, run: Callable, guards: Guards) -> Callable:

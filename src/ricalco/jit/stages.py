@@ -19,11 +19,13 @@ from ricalco.engine.shim import JaxlibError
 from ricalco.engine.transfer import put_host
 from ricalco.ir import ClosedJaxpr, Summary
 from ricalco.ir.rewrite import dce
-from ricalco.jit.eager import as_array
+from ricalco.jit.eager import as_array, eager
 from ricalco.jit.lowering import lower_module
 from ricalco.jit.records import TraceRecord
-from ricalco.jit.references import References
+from ricalco.jit.runners import maker
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
+from ricalco.ops.conversion import copy_p
+from ricalco.ops.refs import raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.reroll import reroll
 from ricalco.tracing import user_frame
@@ -224,18 +226,53 @@ class Lowered:
     __repr__ = __str__
 
 
+class References:
+    """The references of a lowered program: what they hold goes in, and what they hold afterwards comes out.
+
+    Attributes
+    ----------
+    targets : list of Cell or int
+        The references that are written to: captured ones, and numbers of argument leaves. What they hold afterwards
+        are the last results of the program.
+    avals : list of ShapedArray
+        The types of those results.
+    given : dict of int to int
+        From the place of a parameter, which is one of those, to its target: its memory is given to that result.
+    """
+    __slots__ = ("targets", "avals", "given")
+
+    def __init__(self, targets: list, avals: list, consts: list, kept):
+        self.targets, self.avals = targets, avals
+        number = {t if isinstance(t, int) else id(t): k for k, t in enumerate(targets)}
+        keys = [*[id(c) if c.__class__ is Cell else None for c in consts], *kept]
+        self.given = {place: number[key] for place, key in enumerate(keys) if key in number}
+
+    def separate(self, operands) -> None:
+        """Let each reference whose memory is given away hold an array that nobody else holds."""
+        for cell in [operands[place] for place in self.given]:
+            if cell.shared:
+                cell.put(eager.process(copy_p, (cell.array,), {}))
+
+    def put(self, leaves, outs) -> None:
+        """Let the references hold the last results of the program."""
+        for target, out, aval in zip(self.targets, outs, self.avals):
+            (leaves[target] if isinstance(target, int) else target).put(DeviceArray(out, aval))
+
+
 class Compiled:
     """A compiled program. Calling it checks the arguments' structure, shapes and dtypes; it never traces.
 
     Attributes
     ----------
     executable : Executable
+    dispatches : bool
+        Whether jaxlib's dispatcher may run it.
     watched : type
         The class for programs whose results are looked at.
     """
     watched: type
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
-                 "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "_host_call")
+                 "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "dispatches")
 
     def __init__(self, lowered: Lowered, compiler_options):
         traced = lowered.traced
@@ -263,14 +300,15 @@ class Compiled:
         self.donates = bool(donated) or self.references is not None
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
-        self._host_call: object = _UNMADE
+        self.dispatches = True
         for tell in watchers:
             tell(self)
 
     def run(self, leaves):
         """Run on argument leaves of the right types."""
+        consts = self.const_buffers
         if self.donates:
-            return self._run_donating(leaves)
+            leaves, consts = self._prepared(leaves)
         try:
             buffers = [x.buffer if x.__class__ is DeviceArray else buffer_of(x, a)
                        for x, a in zip(leaves, self.in_avals)]
@@ -278,146 +316,50 @@ class Compiled:
             raise self._bad_argument(leaves, error) from None
         if not self.all_kept:
             buffers = [buffers[i] for i in self.kept]
-        if self.consts:
-            buffers = self.const_buffers + buffers
+        if consts:
+            buffers = consts + buffers
         try:
             outs = self.execute(buffers).consume_with_handlers(self.handlers)
         except JaxlibError as error:
             raise self._failure(buffers, error) from None
         self.record.calls += 1
+        if self.donates:
+            self._take_back(leaves, outs)
         if self.single:
             return self.wrap(outs[0], self.out_avals[0])
         return self.unflatten(map(self.wrap, outs, self.out_avals))
 
-    def run_on_host_arrays(self, args):
-        """`run` for positional arguments of which some are NumPy arrays."""
-        call = self._host_call
-        if call is _UNMADE:
-            call = self._host_call = self._host_dispatch()
-        if call is None:
-            return self.run(args)
-        values = []
-        for x, aval in zip(args, self.in_avals):
-            if x.__class__ is DeviceArray:
-                values.append(x.buffer)
-            elif x.__class__ is np.ndarray and x.dtype == aval.dtype:
-                values.append(x.copy())
-            else:
-                values.append(buffer_of(x, aval))
-        try:
-            outs = call(*values)
-        except JaxlibError:
-            return self.run(args)  # it says which argument was deleted
-        self.record.calls += 1
-        if self.single:
-            return DeviceArray(outs[0], self.out_avals[0])
-        return self.unflatten(map(DeviceArray, outs, self.out_avals))
-
-    def _host_dispatch(self):
-        """jaxlib's dispatcher for this program, where it may be used."""
-        if not self._plain or self.donates or self.executable.callbacks or not suits(self.in_avals):
-            return None
-        return host_call(self.executable.loaded, self.execute, self.handlers, len(self.in_avals), self.out_avals)
-
-    @property
-    def _plain(self) -> bool:
-        """Whether the program's parameters are the arguments, and all results arrays of ours."""
-        return not self.consts and self.all_kept and self.wrap is DeviceArray
-
-    @property
-    def _short(self) -> bool:
-        """Whether a call that failed may be run again by `run`, to tell why."""
-        return self._plain and not self.executable.callbacks
-
-    def short_way(self):
-        """`run` for arguments that are all arrays of ours, with nothing to decide."""
-        if not self._short:
+    def runner(self, kinds: tuple[str, ...]) -> Callable:
+        """`run` for positional arguments of these kinds: ``array`` (of ours), ``number`` (Python's), or ``any``."""
+        # A call that failed is run again by `run`, which can tell why.
+        if self.donates or self.executable.callbacks or self.wrap is not DeviceArray or len(kinds) > _MOST:
             return self.run
-        if not self.single:
-            return self._short_way_of_many()
-        execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
-        new = object.__new__
-        two = len(self.in_avals) == 2
+        call = self.execute
+        if "any" in kinds:
+            if self.consts or not self.all_kept or not self.dispatches or not suits(self.in_avals):
+                return self.run
+            call = host_call(self.executable.loaded, call, self.handlers, len(kinds), self.out_avals)
+        return maker(kinds, self.kept, bool(self.consts), self.single)(
+            call, self.const_buffers, self.in_avals, self.out_avals, self.handlers, self.record, self.run,
+            self.unflatten, buffer_of)
 
-        def short(args):
-            try:
-                if two:
-                    x, y = args
-                    buffers = execute([x.buffer, y.buffer]).consume_with_handlers(handlers)
-                else:
-                    buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
-            except JaxlibError:
-                return run(args)  # it says which argument was deleted
-            record.calls += 1
-            result = new(DeviceArray)
-            result.buffer, result.aval = buffers[0], out
-            return result
-
-        return short
-
-    def _short_way_of_many(self):
-        """`short_way` for a program with a tree of results."""
-        execute, handlers, outs, record, run = self.execute, self.handlers, self.out_avals, self.record, self.run
-        new, unflatten = object.__new__, self.unflatten
-
-        def short(args):
-            try:
-                buffers = execute([x.buffer for x in args]).consume_with_handlers(handlers)
-            except JaxlibError:
-                return run(args)  # it says which argument was deleted
-            record.calls += 1
-            results = []
-            for buffer, aval in zip(buffers, outs):
-                result = new(DeviceArray)
-                result.buffer, result.aval = buffer, aval
-                results.append(result)
-            return unflatten(results)
-
-        return short
-
-    def short_way_with_number(self):
-        """`run` for an array of ours and a Python number, in this order."""
-        if not self._short or not self.single:
-            return self.run
-        execute, handlers, out, record, run = self.execute, self.handlers, self.out_avals[0], self.record, self.run
-        new, aval = object.__new__, self.in_avals[1]
-        latest = (None, None)  # the number of the call before, and its buffer: most often it is the same object
-
-        def short(args):
-            nonlocal latest
-            x, number = args
-            known = latest
-            if known[0] is not number:
-                latest = known = number, put_scalar(number, aval).buffer
-            try:
-                buffers = execute([x.buffer, known[1]]).consume_with_handlers(handlers)
-            except JaxlibError:
-                return run(args)  # it says which argument was deleted
-            record.calls += 1
-            result = new(DeviceArray)
-            result.buffer, result.aval = buffers[0], out
-            return result
-
-        return short
-
-    def _run_donating(self, leaves):
+    def _prepared(self, leaves) -> tuple[list, list]:
+        """Argument leaves and the buffers of captures, where arrays are given up or references are taken."""
+        traced = self.lowered.traced
         if self.references is not None:
-            return self.references.run(self, leaves)
+            leaves = raw_references(leaves, self.consts, traced.fun_name, traced.arg_names)
         self._check_donations(leaves)
-        try:
-            arrays = [*self.consts, *[as_array(leaves[i]) for i in self.kept]]
-        except (TypeError, ValueError, OverflowError) as error:
-            raise self._bad_argument(leaves, error) from None
-        buffers = [x.buffer for x in arrays]
-        try:
-            outs = self.execute(buffers).consume_with_handlers(self.handlers)
-        except JaxlibError as error:
-            raise self._failure(buffers, error) from None
-        for i in self.executable.donated:
-            arrays[i].delete()
-        self.record.calls += 1
-        outs = list(map(self.wrap, outs, self.out_avals))
-        return outs[0] if self.single else self.unflatten(outs)
+        if self.references is not None:
+            self.references.separate([*self.consts, *[leaves[i] for i in self.kept]])
+        return leaves, [buffer_of(c, c.aval) for c in self.consts]
+
+    def _take_back(self, leaves, outs) -> None:
+        """Let references hold what they hold after the call, and arrays that were given up be gone."""
+        if self.references is not None:
+            self.references.put(leaves, outs[len(self.out_avals):])
+        for i in self.kept:
+            if self.lowered.traced.donated[i] and leaves[i].__class__ is DeviceArray:
+                leaves[i].delete()
 
     def _bad_argument(self, leaves, error: Exception) -> Exception:
         """`error`, which an argument raised that cannot become an array, with the argument's name."""
@@ -549,9 +491,6 @@ def check_options(function: str, compiler_options) -> None:
                         f"of type {type(compiler_options).__name__}")
 
 
-_UNMADE = object()
-
-
 def _array_or_float0(buffer, aval: ShapedArray):
     """A result; a tangent of integers has a shape and no elements, and is a NumPy array."""
     return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else DeviceArray(buffer, aval)
@@ -565,8 +504,11 @@ def buffer_of(x, aval: ShapedArray):
         return put_host(x, aval)
     if x.__class__ in PYTHON_NUMBERS:
         return put_scalar(x, aval).buffer
+    if x.__class__ is Cell:
+        return x.array.buffer
     return as_array(x).buffer
 
 
+_MOST = 64  # arguments of a runner
 _OMITTED = object()  # stands where a static argument may be
 _LEAF = trees.structure(np.float32(0))

@@ -25,13 +25,7 @@ class WatchedCompiled(Compiled):
             raise self._blamed(finder, outs, before)
         return result
 
-    def run_on_host_arrays(self, args):
-        return self.run(args)
-
-    def short_way(self):
-        return self.run
-
-    def short_way_with_number(self):
+    def runner(self, kinds):
         return self.run
 
     def _before(self, leaves) -> list:
