@@ -7,9 +7,9 @@ from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
-    constants_to_inputs,
     dce,
     evaluate_reference,
+    hoist,
     inline_calls,
     inputs_to_constants,
     parse_jaxpr,
@@ -150,7 +150,8 @@ def test_passes_keep_the_meaning(closed, data):
     check_jaxpr(inlined)
     same(mean(inlined), want)
     assert not any(e.primitive is jit_p for e in inlined.eqns)
-    jaxpr, values = constants_to_inputs(closed)
+    hoisted, values = hoist(closed)
+    jaxpr = hoisted.jaxpr
     again = inputs_to_constants(with_new_variables(jaxpr), values)
     check_jaxpr(again)
     same(mean(again), want)

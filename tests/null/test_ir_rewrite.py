@@ -10,10 +10,10 @@ from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
-    constants_to_inputs,
     dce,
     evaluate,
     evaluate_reference,
+    hoist,
     inline_calls,
     inputs_to_constants,
     key_of,
@@ -152,9 +152,10 @@ def test_split_keeps_the_order_of_effects():
 
 # --- constants and variables
 
-def test_constants_to_inputs_and_back():
+def test_hoist_and_back():
     closed = sample()
-    jaxpr, values = constants_to_inputs(closed)
+    hoisted, values = hoist(closed)
+    jaxpr = hoisted.jaxpr
     assert str(jaxpr).startswith("{ lambda ; a:f32[3] b:f32[3] c:f32[3] d:f32[3]. let")
     assert jaxpr.debug.arg_names == ("", "", "x", "y")
     again = inputs_to_constants(jaxpr, values)

@@ -74,7 +74,7 @@ class Primitive:
     effects : callable or None
         ``(**params) -> frozenset`` of effect names; None means pure.
     expand : callable or None
-        ``(**params) -> Program`` for an operation that stands for a recorded program: it is replayed wherever
+        ``(**params) -> ClosedJaxpr`` for an operation that stands for a recorded program: it is replayed wherever
         equations are interpreted.
     dce : callable or None
         ``(used, **params) -> (used_operands, params)`` for an operation with sub-programs: what is left of it where

@@ -33,15 +33,16 @@ class Trace:
         raise NotImplementedError
 
     def apply(self, program, args: list) -> list:
-        """Interpret a recorded program (`tracing.composite.Program`), step by step unless overridden."""
-        slots = [*program.fixed, *args]
-        for primitive, _, _, operands, params, _ in program.steps:
+        """Interpret a recorded program (an `ir.ClosedJaxpr`), step by step unless overridden."""
+        steps = program.steps
+        slots = [*steps.fixed, *args]
+        for primitive, _, operands, params, _ in steps.each:
             out = self.process(primitive, [slots[i] for i in operands], params)
             if primitive.multiple_results:
                 slots.extend(out)
             else:
                 slots.append(out)
-        return [slots[i] for i in program.results]
+        return [slots[i] for i in steps.results]
 
     def call_custom(self, call, args) -> list:
         """The results of a call of a function that brings rules of its own (`control.custom.calls.CustomCall`).

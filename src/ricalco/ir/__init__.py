@@ -5,8 +5,8 @@ from ricalco.ir.parser import JaxprSyntaxError, parse_jaxpr
 from ricalco.ir.printer import lone_equation_text, to_text
 from ricalco.ir.program import Atom, ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, clear_memos, key_of, subjaxprs
 from ricalco.ir.rewrite import (
-    constants_to_inputs,
     dce,
+    hoist,
     inline_calls,
     inputs_to_constants,
     map_subjaxprs,
@@ -16,9 +16,9 @@ from ricalco.ir.rewrite import (
 from ricalco.ir.summary import Count, Summary, summarize
 
 __all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
-           "Literal", "Summary", "Var", "check_jaxpr", "clear_memos", "constants_to_inputs", "dce", "evaluate",
-           "evaluate_reference", "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr",
-           "split", "subjaxprs", "substitute", "summarize"]
+           "Literal", "Summary", "Var", "check_jaxpr", "clear_memos", "dce", "evaluate", "evaluate_reference", "hoist",
+           "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs",
+           "substitute", "summarize"]
 
 # Printing and counting stand above the program's types, which must not know them.
 for _kind in (Jaxpr, ClosedJaxpr):

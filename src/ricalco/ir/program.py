@@ -116,11 +116,19 @@ class ClosedJaxpr:
         What is remembered of the program (its transforms, what it was compiled to): that lives and dies with it. A
         value should not hold the program itself, which would then wait for the cyclic collector.
     """
-    __slots__ = ("jaxpr", "consts", "memo", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "memo", "_steps", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence = ()):
         self.jaxpr, self.consts = jaxpr, list(consts)
         self.memo: dict = {}
+        self._steps: Steps | None = None
+
+    @property
+    def steps(self) -> Steps:
+        """The program in the form that is quick to replay, made when it is first asked for."""
+        if self._steps is None:
+            self._steps = Steps(self.jaxpr, self.consts)
+        return self._steps
 
     def kept(self, key, make: Callable):
         """``make()``, remembered with the program."""
@@ -139,6 +147,54 @@ class ClosedJaxpr:
     literals = property(lambda self: self.consts)
 
 
+# The forms of a step: a comprehension over its operands costs as much as all the rest of a replayed equation.
+ONE, TWO, MANY, CONVERSION = range(4)
+
+
+class Steps:
+    """A program as steps over numbered slots.
+
+    Attributes
+    ----------
+    fixed : list
+        What stands in the first slots: the constants, then the literals. The arguments follow.
+    each : list of (primitive, form, operands, params, out)
+        `operands` are slot numbers, `out` is an aval or a list of them. The form is `ONE` or `TWO` for that many
+        operands, else `MANY`; `CONVERSION` for one operand and another dtype: a literal there is converted at once.
+    results : list of int
+    """
+    __slots__ = ("fixed", "each", "results")
+
+    def __init__(self, jaxpr: Jaxpr, consts: list):
+        atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
+        # A program replayed twice inside another leaves its literals there twice.
+        literals = list({id(v): v for v in atoms if v.__class__ is Literal}.values())
+        self.fixed = [*consts, *literals]
+        slots: dict[int, int] = {}
+        for v in (*jaxpr.constvars, *literals, *jaxpr.invars):
+            slots[id(v)] = len(slots)
+        if len(slots) != len(self.fixed) + len(jaxpr.invars):
+            raise AssertionError("an atom stands twice in a recorded program")
+        self.each = []
+        for eqn in jaxpr.eqns:
+            form = CONVERSION if eqn.primitive.name == "convert_element_type" else _FORMS.get(len(eqn.invars), MANY)
+            out = [v.aval for v in eqn.outvars] if eqn.primitive.multiple_results else eqn.outvars[0].aval
+            self.each.append((eqn.primitive, form, tuple([slots[id(v)] for v in eqn.invars]), eqn.params, out))
+            for v in eqn.outvars:
+                slots[id(v)] = len(slots)
+        self.results = [slots[id(v)] for v in jaxpr.outvars]
+
+    def single(self) -> tuple | None:
+        """Primitive, parameters and result type, if the program is one operation on its arguments in order."""
+        if len(self.each) != 1 or self.fixed:
+            return None
+        primitive, _, operands, params, out = self.each[0]
+        count = len(operands)
+        return (primitive, params, out) if out.__class__ is ShapedArray and operands == (*range(count),) and (
+            self.results == [count]) else None
+
+
+_FORMS = {1: ONE, 2: TWO}
 _remembering: weakref.WeakSet[ClosedJaxpr] = weakref.WeakSet()
 
 

@@ -176,12 +176,22 @@ def _read(constvars: list, eqns: list[Eqn], outvars: list) -> list:
 
 # --- constants -----------------------------------------------------------------------------
 
-def constants_to_inputs(closed: ClosedJaxpr) -> tuple[Jaxpr, list]:
-    """The program with its constvars in front of its inputs, and the values to call it with."""
-    jaxpr = closed.jaxpr
-    names = jaxpr.debug.arg_names
-    debug = jaxpr.debug._replace(arg_names=("",) * len(jaxpr.constvars) + names) if names else jaxpr.debug
-    return Jaxpr([], [*jaxpr.constvars, *jaxpr.invars], jaxpr.eqns, jaxpr.outvars, debug), list(closed.consts)
+def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
+    """`closed` with its constants as leading inputs, and their values; remembered.
+
+    A sub-program holds no arrays: they become operands of the equation, and so constants of the
+    outermost program, which are passed to the executable and never written into its text.
+    """
+    if not closed.consts:
+        return closed, []
+
+    def make() -> ClosedJaxpr:
+        jaxpr = closed.jaxpr
+        names = jaxpr.debug.arg_names
+        debug = jaxpr.debug._replace(arg_names=("",) * len(jaxpr.constvars) + names) if names else jaxpr.debug
+        return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
+
+    return closed.kept("hoisted", make), closed.consts
 
 
 def inputs_to_constants(jaxpr: Jaxpr, values: Sequence) -> ClosedJaxpr:

@@ -131,10 +131,8 @@ class EagerTrace(Trace):
     def compute_program(self, program, args):
         """Run a recorded program as one executable."""
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in (*program.consts, *args)]
-        executable = program.executable
-        if executable is None:
-            executable = executable_for(lower_module(program.jaxpr, program.name).text, program.jaxpr.out_avals)
-            program.executable = executable
+        executable = program.memo.get("executable") or program.kept("executable", lambda: executable_for(
+            lower_module(program.jaxpr, program.jaxpr.debug.name).text, program.out_avals))
         return executable(arrays)
 
     def rewrite(self, cell: Cell, program, args) -> None:
@@ -142,12 +140,13 @@ class EagerTrace(Trace):
         if cell.shared or program.consts or not self.quick:
             cell.put(self.apply(program, [cell.array, *args])[0])
             return
-        executable = program.rules.get("in place")
-        if executable is None:
+
+        def load() -> Executable:
             attributes = ["{tf.aliasing_output = 0 : i32}", *[""] * len(args)]
-            text = lower_module(program.jaxpr, program.name, attributes).text
-            executable = program.rules["in place"] = executable_for(text, program.jaxpr.out_avals, donated=[0])
-        cell.put(executable([cell.array, *map(operand, args)])[0])
+            text = lower_module(program.jaxpr, program.jaxpr.debug.name, attributes).text
+            return executable_for(text, program.out_avals, donated=[0])
+
+        cell.put(program.kept("in place", load)([cell.array, *map(operand, args)])[0])
 
     def runner(self, primitive, avals: tuple):
         """A function that runs ``primitive`` (no parameters, one result) on arrays of exactly these types."""

@@ -140,11 +140,11 @@ class Finder:
 
     def blame_program(self, program, args: list, outs: list, where: tuple) -> None:
         """Raise for a recorded program that was run by itself, called from the place `where`."""
-        found = self.search(program.jaxpr, program.consts, args)
+        found, name = self.search(program.jaxpr, program.consts, args), program.jaxpr.debug.name
         if not isinstance(found, Culprit):
-            found = Culprit(Eqn(_Named(program.name), args, outs, {}, *where), args, outs, ())
-        elif program.name not in ("transpose", found.eqn.primitive.name):
-            found = found._replace(inside=(*found.inside, f"in {program.name}"))
+            found = Culprit(Eqn(_Named(name), args, outs, {}, *where), args, outs, ())
+        elif name not in ("transpose", found.eqn.primitive.name):
+            found = found._replace(inside=(*found.inside, f"in {name}"))
         raise self.error(found._replace(eqn=found.eqn.replace(code=where[0], lasti=where[1])))
 
     def error(self, culprit: Culprit, result: str = "") -> SpecialValueError:

@@ -1,9 +1,10 @@
 """Python to jaxpr: staging, source lines, captures."""
 from ricalco.python.places import Place, place_of, user_frame
 from ricalco.python.users import known_to_pass_on
-from ricalco.tracing.recording.composite import Program, composite, record_program
+from ricalco.tracing.recording.composite import composite, record_program, unit
 from ricalco.tracing.recording.replay import enclosing, interpret, places, recorder, replay
 from ricalco.tracing.recording.staging import (
+    NOWHERE,
     Capture,
     SelectedBranch,
     Staged,
@@ -20,7 +21,7 @@ from ricalco.tracing.recording.staging import (
 )
 
 __all__ = [
-    "Capture", "Place", "Program", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace",
+    "NOWHERE", "Capture", "Place", "SelectedBranch", "Staged", "StagedTracer", "StagingTrace",
     "composite", "enclosing", "interpret", "known_to_pass_on", "numpy_literal", "place_of", "places", "python_literal",
-    "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unmasked",
-    "user_frame"]
+    "record_program", "recorder", "replay", "scalar", "snapshot", "so_far", "stage", "uncollected", "unit",
+    "unmasked", "user_frame"]

@@ -10,11 +10,10 @@ from ricalco.core import Trace, Tracer, errors, state
 from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ops.references import new_ref_p
 from ricalco.ops.structure import aval_of, with_batch_dim
-from ricalco.tracing import replay, stage
+from ricalco.tracing import NOWHERE, replay, stage, unit
 from ricalco.tracing.recording.leaks import check_ended
 from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.discharge import stateful_in_parts
-from ricalco.transforms.rules import batch_rule, unit
 
 
 class BatchTracer(Tracer):
@@ -61,16 +60,17 @@ class BatchTrace(Trace):
                 if found is not None:
                     return found
                 state.trace = parent
-            found = None
-            if self.replays:
-                program = unit(primitive, tuple([without_dim(aval_of(x), d) for x, d in zip(values, dims)]), params)
-                found = self._replayed(program, values, dims) if program is not None else None
-            if found is None:
-                out, dim = primitive.batch(self.size, values, dims, **params)
-                found = (out, dim) if primitive.multiple_results else ([out], [dim])
+            program = self.replays and unit(
+                primitive, tuple([without_dim(aval_of(x), d) for x, d in zip(values, dims)]), params)
+            if program:
+                outs, out_dims = self._replayed(program, values, dims)
+            else:
+                outs, out_dims = primitive.batch(self.size, values, dims, **params)
+                if not primitive.multiple_results:
+                    outs, out_dims = [outs], [out_dims]
         finally:
             state.trace = before
-        results = [self.wrap(x, d) for x, d in zip(*found, strict=True)]
+        results = [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
         return results if primitive.multiple_results else results[0]
 
     def apply(self, program, args):
@@ -80,13 +80,13 @@ class BatchTrace(Trace):
             state.trace = parent = self.parent
             if all(d is None for d in dims):
                 return parent.apply(program, values)
-            found = self._replayed(program, values, dims) if self.replays else None
-            if found is None:
+            if not self.replays:
                 state.trace = self
                 return super().apply(program, args)
+            outs, out_dims = self._replayed(program, values, dims)
         finally:
             state.trace = before
-        return [self.wrap(x, d) for x, d in zip(*found, strict=True)]
+        return [self.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
 
     def call_custom(self, call, args):
         return call.enter_batch(self, args)
@@ -102,10 +102,10 @@ class BatchTrace(Trace):
                 dims.append(None)
         return values, dims
 
-    def _replayed(self, program, values, dims) -> tuple[list, tuple] | None:
-        """Results and mapped axes of a program by its recorded transform, if it has one."""
-        rule = batch_rule(program, self.size, tuple(dims), vmap_by_rules)
-        return None if rule is None else (self.parent.apply(rule.program, values), rule.dims)
+    def _replayed(self, program, values, dims) -> tuple[list, tuple]:
+        """Results and mapped axes of a program by its recorded transform."""
+        batched = batched_program(program, self.size, dims)
+        return self.parent.apply(batched.closed, values), batched.out_dims
 
     def wrap(self, value, dim):
         return value if dim is None else BatchTracer(self, value, dim)
@@ -124,16 +124,11 @@ class BatchTrace(Trace):
         return errors.Origin(self.debug.name, names if len(names) == 1 else (), "", "vmap")
 
 
-def vmap_by_rules(function: Callable, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
-    """`vmap_flat` by running the batch rules themselves: how a recorded transform is made."""
-    return vmap_flat(function, size, values, dims, replays=False)
-
-
 def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence, debug: DebugInfo | None = None,
               replays: bool = True) -> tuple[list, list]:
     """Outputs of the flat `function` and their mapped axes (None where an output does not vary).
 
-    `debug` names the function and its mapped arguments, for error messages.
+    `debug` names the function and its mapped arguments, for error messages. For `replays` see `forward.jvp_flat`.
     """
     trace = BatchTrace(state.trace, size, debug, replays)
     inputs = [x if d is None else BatchTracer(trace, x, d) for x, d in zip(values, dims, strict=True)]
@@ -163,21 +158,26 @@ def batched_program(closed: ClosedJaxpr, size: int, dims: Sequence, mapped_out: 
 
     With `mapped_out`, the outputs marked are mapped along axis 0 whether or not they vary.
     """
-    def make() -> BatchedProgram:
-        found: list = []
-
-        def function(*args):
-            outs, out_dims = vmap_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), size, args, dims)
-            if mapped_out is not None:
-                outs = [with_batch_dim(x, d, size) if want else x for x, d, want in zip(outs, out_dims, mapped_out)]
-                out_dims = [0 if want else d for d, want in zip(out_dims, mapped_out)]
-            found.extend(out_dims)
-            return outs
-
-        staged = stage(function, [with_dim(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)],
-                       closed.jaxpr.debug)
-        return BatchedProgram(staged.closed, tuple(found), staged.selected)
-
-    batched = closed.kept(("batched", size, tuple(dims), None if mapped_out is None else tuple(mapped_out)), make)
-    keep_selected(batched.selected)
+    key = "batched", size, tuple(dims), None if mapped_out is None else tuple(mapped_out)
+    batched = closed.memo.get(key) or closed.kept(key, lambda: _batched_program(closed, *key[1:]))
+    if batched.selected:
+        keep_selected(batched.selected)
     return batched
+
+
+def _batched_program(closed: ClosedJaxpr, size: int, dims: tuple, mapped_out: tuple[bool, ...] | None
+                     ) -> BatchedProgram:
+    found: list = []
+
+    def function(*args):
+        outs, out_dims = vmap_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), size, args, dims,
+                                   replays=len(closed.eqns) > 1)
+        if mapped_out is not None:
+            outs = [with_batch_dim(x, d, size) if want else x for x, d, want in zip(outs, out_dims, mapped_out)]
+            out_dims = [0 if want else d for d, want in zip(out_dims, mapped_out)]
+        found.extend(out_dims)
+        return outs
+
+    staged = stage(function, [with_dim(a, size, d) for a, d in zip(closed.in_avals, dims, strict=True)],
+                   closed.jaxpr.debug, where=NOWHERE)
+    return BatchedProgram(staged.closed, tuple(found), staged.selected)

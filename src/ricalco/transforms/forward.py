@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +12,9 @@ from ricalco.engine import put
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops.references import new_ref_p
 from ricalco.ops.structure import aval_of, instantiate
-from ricalco.tracing import StagingTrace, replay, stage, user_frame
+from ricalco.tracing import NOWHERE, StagingTrace, replay, stage, unit, user_frame
 from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import stateful
-from ricalco.transforms.rules import tangent_rule, unit
 
 
 class JVPTracer(Tracer):
@@ -34,7 +34,7 @@ class JVPTrace(Trace):
     recorders : tuple of StagingTrace
         The traces above that record; while a rule runs they are told the user's source place.
     replays : bool
-        Whether recorded transforms may be replayed; False while one is being recorded.
+        Whether recorded transforms of operations are replayed; False while that of one operation is being recorded.
     known_as : errors.Origin
         The function and the transform, for error messages.
     """
@@ -89,10 +89,10 @@ class JVPTrace(Trace):
                 return parent.apply(program, primals)
             if self.recorders and self.recorders[-1].where is None:
                 placed = self._place()
-            found = self._replayed(program, primals, tangents, active) if self.replays else None
-            if found is None:
+            if not self.replays:
                 state.trace = self
                 return super().apply(program, args)
+            found = self._replayed(program, primals, tangents, active)
         finally:
             state.trace = before
             for recorder in placed:
@@ -128,18 +128,16 @@ class JVPTrace(Trace):
             recorder.where = where
         return placed
 
-    def _replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
-        """Outputs and output tangents of a program by its recorded transform, if it has one."""
+    def _replayed(self, program, primals, tangents, active) -> tuple[list, list]:
+        """Outputs and output tangents of a program by its recorded transform."""
         parent = self.parent
         if parent.linearizes:
             return parent.replayed(program, primals, tangents, active)
-        rule = tangent_rule(program, active, jvp_by_rules)
-        if rule is None:
-            return None
-        outs = parent.apply(rule.program, [*primals, *[t for t in tangents if t is not None]])
-        n = len(rule.nonzero)
+        rule = jvp_program(program, active)
+        outs = parent.apply(rule.closed, [*primals, *[t for t in tangents if t is not None]])
+        n = len(rule.nonzero_out)
         found = iter(outs[n:])
-        return outs[:n], [next(found) if on else None for on in rule.nonzero]
+        return outs[:n], [next(found) if on else None for on in rule.nonzero_out]
 
     def _differentiate(self, primitive, primals, tangents, active, params) -> tuple[list, list]:
         """Outputs and output tangents of an operation; None for a tangent that is zero."""
@@ -150,9 +148,8 @@ class JVPTrace(Trace):
         avals = tuple([aval_of(x) for x in primals])
         if self.replays:
             program = unit(primitive, avals, params)
-            found = self._replayed(program, primals, tangents, active) if program is not None else None
-            if found is not None:
-                return found
+            if program is not None:
+                return self._replayed(program, primals, tangents, active)
         zeros = [Zero(tangent_aval(a)) if t is None else t for a, t in zip(avals, tangents)]
         out, tangent = primitive.jvp(primals, zeros, **params)
         if not primitive.multiple_results:
@@ -176,13 +173,12 @@ class JVPTrace(Trace):
         return primal.owner.origin(primal) if isinstance(primal, Tracer) else self.known_as
 
 
-def jvp_by_rules(function: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
-    """`jvp_flat` by running the jvp rules themselves: how a recorded transform is made."""
-    return jvp_flat(function, primals, tangents, replays=False)
-
-
 def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays: bool = True) -> tuple[list, list]:
-    """Outputs and output tangents of the flat `function`; tangents may be `Zero`."""
+    """Outputs and output tangents of the flat `function`; tangents may be `Zero`.
+
+    `replays` is False where the function is one operation: its rule is run, not replayed, as that is how what is
+    replayed is recorded.
+    """
     trace = JVPTrace(state.trace, function, replays)
     inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
     before = state.trace
@@ -198,35 +194,34 @@ def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays:
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
-class JvpProgram:
+class JvpProgram(NamedTuple):
     """The jvp of a program: takes primals and the tangents that are not zero, gives outputs and the
     tangents that are not zero."""
-    __slots__ = ("closed", "nonzero_out")
-
-    def __init__(self, closed: ClosedJaxpr, nonzero_out: tuple[bool, ...]):
-        self.closed, self.nonzero_out = closed, nonzero_out
+    closed: ClosedJaxpr
+    nonzero_out: tuple[bool, ...]
 
 
 def jvp_program(closed: ClosedJaxpr, nonzero: Sequence[bool], instantiated: Sequence[bool] | None = None) -> JvpProgram:
     """The jvp of `closed`, remembered; output tangents marked in `instantiated` are made arrays."""
-    nonzero = tuple(nonzero)
+    key = "jvp", tuple(nonzero), None if instantiated is None else tuple(instantiated)
+    return closed.memo.get(key) or closed.kept(key, lambda: _jvp_program(closed, *key[1:]))
 
-    def make() -> JvpProgram:
-        avals = closed.in_avals
-        found: list[bool] = []
 
-        def function(*args):
-            primals = args[:len(avals)]
-            feed = iter(args[len(avals):])
-            tangents = [next(feed) if n else Zero(tangent_aval(a)) for n, a in zip(nonzero, avals)]
-            outs, dots = jvp_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), primals, tangents)
-            if instantiated is not None:
-                dots = [instantiate(t) if wanted else t for t, wanted in zip(dots, instantiated)]
-            found.extend(not isinstance(t, Zero) for t in dots)
-            return [*outs, *(t for t in dots if not isinstance(t, Zero))]
+def _jvp_program(closed: ClosedJaxpr, nonzero: tuple[bool, ...], instantiated: tuple[bool, ...] | None) -> JvpProgram:
+    avals = closed.in_avals
+    found: list[bool] = []
 
-        staged = stage(function, [*avals, *(tangent_aval(a) for n, a in zip(nonzero, avals) if n)],
-                       closed.jaxpr.debug)
-        return JvpProgram(staged.closed, tuple(found))
+    def function(*args):
+        primals = args[:len(avals)]
+        feed = iter(args[len(avals):])
+        tangents = [next(feed) if n else Zero(tangent_aval(a)) for n, a in zip(nonzero, avals)]
+        outs, dots = jvp_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), primals, tangents,
+                              replays=len(closed.eqns) > 1)
+        if instantiated is not None:
+            dots = [instantiate(t) if wanted else t for t, wanted in zip(dots, instantiated)]
+        found.extend(not isinstance(t, Zero) for t in dots)
+        return [*outs, *(t for t in dots if not isinstance(t, Zero))]
 
-    return closed.kept(("jvp", nonzero, None if instantiated is None else tuple(instantiated)), make)
+    staged = stage(function, [*avals, *(tangent_aval(a) for n, a in zip(nonzero, avals) if n)], closed.jaxpr.debug,
+                   where=NOWHERE)
+    return JvpProgram(staged.closed, tuple(found))

@@ -5,18 +5,28 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, dtypes, tangent_aval
-from ricalco.core import Tracer, Zero, errors, interpreting, state
+from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, interpreting, state
 from ricalco.engine import DeviceArray
 from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
-from ricalco.ir.rewrite import reduced, silenced
+from ricalco.ir.rewrite import hoist, reduced, silenced
+from ricalco.ops.families import add_any_p
 from ricalco.ops.references import addupdate_p, here, swap_p
 from ricalco.ops.structure import aval_of, instantiate
 from ricalco.python.places import BACKWARD
-from ricalco.tracing import StagedTracer, StagingTrace, enclosing, interpret, places, replay, snapshot, stage
+from ricalco.tracing import (
+    NOWHERE,
+    StagedTracer,
+    StagingTrace,
+    enclosing,
+    interpret,
+    places,
+    replay,
+    snapshot,
+    stage,
+)
 from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import discharge
 from ricalco.transforms.forward import JVPTrace, JVPTracer
-from ricalco.transforms.rules import accumulate, linear_rule, rule_p, transpose_equation, transpose_recorded
 
 
 class LinearTrace(StagingTrace):
@@ -95,24 +105,22 @@ class LinearTrace(StagingTrace):
             found.update({i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if rest[i]})
         return [found[i] for i in range(len(known))]
 
-    def replayed(self, program, primals, tangents, active) -> tuple[list, list] | None:
-        """Outputs and tangents of a program by its recorded linearization, if it has one."""
-        rule = linear_rule(program, active, linearize_by_rules)
-        if rule is None:
-            return None
+    def replayed(self, program, primals, tangents, active) -> tuple[list, list]:
+        """Outputs and tangents of a program by its recorded linearization."""
+        rule = linearized_program(program, active)
         before = state.trace
         state.trace = parent = self.parent
         try:
             outs = parent.apply(rule.forward, primals)
         finally:
             state.trace = before
-        n = len(rule.nonzero)
-        if not rule.out_avals:
+        n = len(rule.nonzero_out)
+        if True not in rule.nonzero_out:
             return outs[:n], [None] * n
         operands = [self.read(outs[i] if i >= 0 else primals[-i - 1]) for i in rule.sources]
         operands += [t for t in tangents if t is not None]
-        dots = iter(self.record(rule_p, rule.params, rule.out_avals, operands))
-        return outs[:n], [next(dots) if on else None for on in rule.nonzero]
+        dots = iter(self.record(derivative_p, rule.params, rule.dot_avals, operands))
+        return outs[:n], [next(dots) if on else None for on in rule.nonzero_out]
 
     def capture(self, x, operand: int = 0, where: tuple | None = None, value=None) -> StagedTracer:
         var = self._by_id.get(id(x))
@@ -192,13 +200,16 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
                    replays: bool = True) -> Linearized:
     """Run the flat `function` and record its derivative at `primals`.
 
-    With `replays` the record consists of recorded derivatives of whole operations (`rules.rule_p`).
+    With `replays` the record consists of recorded derivatives of whole operations (`derivative_p`); see
+    `forward.jvp_flat`.
     """
     avals = [aval_of(x) for x in primals]
     if active is None:
         active = [dtypes.kind(a.dtype) in "fc" for a in avals]
     ambient = state.trace
     linear = LinearTrace(ambient, DebugInfo(getattr(function, "__name__", "linearized")), enclosing())
+    if isinstance(ambient, StagingTrace):
+        linear.where = ambient.where
     trace = JVPTrace(linear, function, replays)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]
@@ -227,11 +238,6 @@ def _without_references(jaxpr: Jaxpr, consts: list) -> tuple[Jaxpr, list]:
     return closed.jaxpr, closed.consts
 
 
-def linearize_by_rules(function: Callable, primals: Sequence, active: Sequence[bool]) -> Linearized:
-    """`linearize_flat` by running the jvp rules themselves: how a recorded linearization is made."""
-    return linearize_flat(function, primals, active, replays=False)
-
-
 # --- transposition ----------------------------------------------------------------------------
 
 def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inputs: Sequence, cotangents, *,
@@ -251,12 +257,75 @@ def backward(jaxpr: Jaxpr, consts: Sequence, linear_inputs: Sequence[bool], inpu
     linear_eqns = jaxpr.eqns if derivative else _evaluate_known(jaxpr, known)
     with places(BACKWARD) as set_place:
         for var, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            accumulate(pending, var, ct)
+            _accumulate(pending, var, ct)
         for eqn in reversed(linear_eqns):
             set_place(eqn)
-            (transpose_recorded if eqn.primitive is rule_p else transpose_equation)(eqn, known, pending)
+            (_transpose_recorded if eqn.primitive is derivative_p else _transpose_equation)(eqn, known, pending)
     return [pending.get(id(v), Zero(v.aval)) if is_linear else None
             for v, is_linear in zip(jaxpr.invars, linear_inputs)]
+
+
+def _transpose_equation(eqn, known: dict[int, object], pending: dict[int, object]) -> None:
+    """Move the cotangents in `pending` from the outputs of a linear equation to its linear operands."""
+    outvars, primitive = eqn.outvars, eqn.primitive
+    cts = [pending.pop(id(v), None) for v in outvars]
+    for ct in cts:
+        if ct is not None:
+            break
+    else:
+        return
+    args = []
+    for v in eqn.invars:
+        if v.__class__ is Literal:
+            args.append(v)
+        else:
+            value = known.get(id(v), known)
+            args.append(Linear(v.aval) if value is known else value)
+    if primitive.multiple_results:
+        cts = [Zero(v.aval) if ct is None else ct for v, ct in zip(outvars, cts)]
+        results = primitive.transpose(cts, *args, **eqn.params)
+    else:
+        results = primitive.transpose(cts[0], *args, **eqn.params)
+    for atom, ct in zip(eqn.invars, results, strict=True):
+        if ct is not None:
+            _accumulate(pending, atom, ct)
+
+
+def _accumulate(pending: dict[int, object], atom, ct) -> None:
+    """Add a cotangent of `atom` to what has arrived already."""
+    if isinstance(ct, Zero) or atom.__class__ is Literal:
+        return
+    before = pending.get(id(atom))
+    pending[id(atom)] = ct if before is None else state.trace.process(add_any_p, (before, ct), {})
+
+
+def _transpose_recorded(eqn, known: dict[int, object], pending: dict[int, object]) -> None:
+    """`_transpose_equation` for the equation of a recorded derivative, with nothing to find out."""
+    outvars = eqn.outvars
+    if len(outvars) == 1:
+        ct = pending.pop(id(outvars[0]), None)
+        if ct is None:
+            return
+        nonzero, cts = _ONE, [ct]
+    else:
+        cts = [pending.pop(id(v), None) for v in outvars]
+        nonzero = tuple([ct is not None for ct in cts])
+        if True not in nonzero:
+            return
+        cts = [ct for ct in cts if ct is not None]
+    params, invars = eqn.params, eqn.invars
+    transposed = transposed_program(params["jaxpr"], params["linear"], nonzero)
+    n = len(invars) - len(transposed.nonzero_out)
+    values = [v if v.__class__ is Literal else known[id(v)] for v in invars[:n]]
+    outs = iter(state.trace.apply(transposed.closed, values + cts))
+    for v, on in zip(invars[n:], transposed.nonzero_out):
+        if on:
+            ct = next(outs)
+            before = pending.get(id(v))
+            pending[id(v)] = ct if before is None else state.trace.process(add_any_p, (before, ct), {})
+
+
+_ONE = (True,)
 
 
 def _evaluate_known(jaxpr: Jaxpr, known: dict) -> list:
@@ -289,22 +358,49 @@ def push_forward(at: Linearized, tangents: Sequence) -> list:
 
 # --- for primitives that hold programs ----------------------------------------------------------
 
-class LinearizedProgram(NamedTuple):
+class LinearizedProgram:
     """A program split in two.
 
     Attributes
     ----------
     known : ClosedJaxpr
         Inputs to outputs, followed by residuals.
+    forward : ClosedJaxpr
+        `known` without the residuals that are an input or an output.
+    sources : tuple of int
+        Where each residual comes from: i >= 0 is output i of `forward`, i < 0 is input ``-i - 1``.
     linear : ClosedJaxpr
         Residuals and the nonzero input tangents to the nonzero output tangents.
     nonzero_out : tuple of bool
     residuals : int
+    dot_avals : list of ShapedArray
+        The types of the nonzero output tangents.
+    params : dict
+        Those of the equation that stands for the derivative (`derivative_p`).
     """
-    known: ClosedJaxpr
-    linear: ClosedJaxpr
-    nonzero_out: tuple[bool, ...]
-    residuals: int
+    __slots__ = ("known", "forward", "sources", "linear", "nonzero_out", "residuals", "dot_avals", "params")
+
+    def __init__(self, known: ClosedJaxpr, linear: ClosedJaxpr, nonzero_out: tuple[bool, ...], residuals: int):
+        self.known, self.linear, self.nonzero_out, self.residuals = known, linear, nonzero_out, residuals
+        self.forward, self.sources = _without_passed_on(known, len(nonzero_out))
+        self.dot_avals = linear.out_avals
+        flags = [i >= residuals for i in range(len(linear.in_avals))]
+        self.params = {"jaxpr": linear, "linear": tuple(flags)}
+
+
+def _without_passed_on(closed: ClosedJaxpr, first: int) -> tuple[ClosedJaxpr, tuple[int, ...]]:
+    """See `LinearizedProgram.forward`: a value that a program gives back is a copy."""
+    outvars = closed.jaxpr.outvars
+    places = {id(v): -i - 1 for i, v in enumerate(closed.jaxpr.invars)}
+    for i, v in enumerate(outvars[:first]):
+        places.setdefault(id(v), i)
+    left = list(outvars[:first])
+    for v in outvars[first:]:
+        if id(v) not in places:
+            places[id(v)] = len(left)
+            left.append(v)
+    sources = tuple([places[id(v)] for v in outvars[first:]])
+    return ClosedJaxpr(closed.jaxpr.replace(outvars=left), closed.consts), sources
 
 
 def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
@@ -313,29 +409,33 @@ def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
 
     Output tangents marked in `instantiated` are part of the derivative even where they are zero.
     """
-    nonzero = tuple(nonzero)
+    key = "linearized", tuple(nonzero), None if instantiated is None else tuple(instantiated)
+    return closed.memo.get(key) or closed.kept(key, lambda: _linearized_program(closed, *key[1:]))
 
-    def make() -> LinearizedProgram:
-        parts: list[Linearized] = []
 
-        def function(*args):
-            at = linearize_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), args, nonzero)
-            if instantiated is not None:
-                at = _instantiate_outputs(at, instantiated)
-            parts.append(at)
-            return [*at.outs, *at.consts]
+def _linearized_program(closed: ClosedJaxpr, nonzero: tuple[bool, ...], instantiated: tuple[bool, ...] | None
+                        ) -> LinearizedProgram:
+    parts: list[Linearized] = []
 
-        staged = stage(function, closed.in_avals, closed.jaxpr.debug)
-        at = parts[0]
-        linear = expanded(at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars]))
-        return LinearizedProgram(staged.closed, linear, at.nonzero, len(at.consts))
+    def function(*args):
+        at = linearize_flat(lambda *xs: replay(closed.jaxpr, closed.consts, xs), args, nonzero,
+                            replays=len(closed.eqns) > 1)
+        if instantiated is not None:
+            at = _instantiate_outputs(at, instantiated)
+        parts.append(at)
+        return [*at.outs, *at.consts]
 
-    return closed.kept(("linearized", nonzero, None if instantiated is None else tuple(instantiated)), make)
+    staged = stage(function, closed.in_avals, closed.jaxpr.debug, where=NOWHERE)
+    at = parts[0]
+    linear, _ = hoist(ClosedJaxpr(at.jaxpr.replace(debug=closed.jaxpr.debug), at.consts))
+    return LinearizedProgram(staged.closed, expanded(linear), at.nonzero, len(at.consts))
 
 
 def expanded(jaxpr: Jaxpr) -> ClosedJaxpr:
     """`jaxpr` with each recorded derivative written out."""
-    return stage(lambda *xs: replay(jaxpr, [], xs), jaxpr.in_avals, jaxpr.debug).closed
+    if any([eqn.primitive is derivative_p for eqn in jaxpr.eqns]):
+        return stage(lambda *xs: replay(jaxpr, [], xs), jaxpr.in_avals, jaxpr.debug, where=NOWHERE).closed
+    return ClosedJaxpr(jaxpr)
 
 
 def _instantiate_outputs(at: Linearized, wanted: Sequence[bool]) -> Linearized:
@@ -365,23 +465,42 @@ class TransposedProgram(NamedTuple):
 def transposed_program(closed: ClosedJaxpr, linear: Sequence[bool], nonzero_cts: Sequence[bool],
                        instantiated: bool = False) -> TransposedProgram:
     """The transpose of `closed`, remembered."""
-    def make() -> TransposedProgram:
-        found: list[bool] = []
-        known_avals = [a for a, is_linear in zip(closed.in_avals, linear) if not is_linear]
-        ct_avals = [tangent_aval(a) for a, on in zip(closed.out_avals, nonzero_cts) if on]
+    key = "transposed", tuple(linear), tuple(nonzero_cts), instantiated
+    return closed.memo.get(key) or closed.kept(key, lambda: _transposed_program(closed, *key[1:]))
 
-        def function(*args):
-            values, cts = iter(args[:len(known_avals)]), iter(args[len(known_avals):])
-            inputs = [None if is_linear else next(values) for is_linear in linear]
-            cotangents = [next(cts) if on else Zero(a) for on, a in zip(nonzero_cts, closed.out_avals)]
-            outs = backward(closed.jaxpr, closed.consts, linear, inputs, cotangents)
-            outs = [ct for ct in outs if ct is not None]
-            if instantiated:
-                outs = [instantiate(ct) for ct in outs]
-            found.extend(not isinstance(ct, Zero) for ct in outs)
-            return [ct for ct in outs if not isinstance(ct, Zero)]
 
-        staged = stage(function, [*known_avals, *ct_avals], closed.jaxpr.debug)
-        return TransposedProgram(staged.closed, tuple(found))
+def _transposed_program(closed: ClosedJaxpr, linear: tuple[bool, ...], nonzero_cts: tuple[bool, ...],
+                        instantiated: bool) -> TransposedProgram:
+    found: list[bool] = []
+    known_avals = [a for a, is_linear in zip(closed.in_avals, linear) if not is_linear]
+    ct_avals = [tangent_aval(a) for a, on in zip(closed.out_avals, nonzero_cts) if on]
 
-    return closed.kept(("transposed", tuple(linear), tuple(nonzero_cts), instantiated), make)
+    def function(*args):
+        values, cts = iter(args[:len(known_avals)]), iter(args[len(known_avals):])
+        inputs = [None if is_linear else next(values) for is_linear in linear]
+        cotangents = [next(cts) if on else Zero(a) for on, a in zip(nonzero_cts, closed.out_avals)]
+        outs = backward(closed.jaxpr, closed.consts, linear, inputs, cotangents)
+        outs = [ct for ct in outs if ct is not None]
+        if instantiated:
+            outs = [instantiate(ct) for ct in outs]
+        found.extend(not isinstance(ct, Zero) for ct in outs)
+        return [ct for ct in outs if not isinstance(ct, Zero)]
+
+    staged = stage(function, [*known_avals, *ct_avals], closed.jaxpr.debug, where=NOWHERE)
+    return TransposedProgram(staged.closed, tuple(found))
+
+
+# --- the derivative of a recorded program, in a record -------------------------------------------
+
+def _derivative_transpose(cotangents, *args, jaxpr, linear):
+    nonzero = tuple([not isinstance(ct, Zero) for ct in cotangents])
+    program = transposed_program(jaxpr, linear, nonzero)
+    n = len(args) - len(program.nonzero_out)
+    outs = iter(state.trace.apply(program.closed, [*args[:n], *[ct for ct in cotangents if not isinstance(ct, Zero)]]))
+    return [*[None] * n, *[next(outs) if on else None for on in program.nonzero_out]]
+
+
+_INTERNAL = No("it stands for a recorded derivative, which is replayed before anything else happens to it")
+derivative_p = Primitive("derivative", infer=lambda *avals, jaxpr, linear: jaxpr.out_avals, lower=_INTERNAL,
+                         jvp=_INTERNAL, transpose=_derivative_transpose, batch=_INTERNAL, oracle=_INTERNAL,
+                         multiple_results=True, expand=lambda *, jaxpr, linear: jaxpr)

@@ -4,8 +4,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ricalco.avals import ShapedArray
-from ricalco.control.calls.programs import dce_program, hoist
+from ricalco.control.calls.programs import dce_program
 from ricalco.ir import ClosedJaxpr, Var
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.structure import zeros
 from ricalco.tracing import stage
 

@@ -20,10 +20,11 @@ from ricalco.control.branches.programs import (
     residual_slots,
     with_common_operands,
 )
-from ricalco.control.calls.programs import dce_program, hoist, take
+from ricalco.control.calls.programs import dce_program, take
 from ricalco.core import Linear, Primitive, Tracer, Zero
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.comparison import eq
 from ricalco.ops.families import add_tangents
 from ricalco.ops.reductions import reduce_or

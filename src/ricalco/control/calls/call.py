@@ -4,13 +4,14 @@ from __future__ import annotations
 import numpy as np
 
 from ricalco.avals import tangent_aval
-from ricalco.control.calls.programs import dce_program, hoist, take, without_passed_on
+from ricalco.control.calls.programs import dce_program, take, without_passed_on
 from ricalco.control.calls.references import spread
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.core.effects import needs_token
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ir.rewrite import hoist
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.discharge import pure_program
 from ricalco.transforms.forward import jvp_program

@@ -9,23 +9,6 @@ from ricalco.ir import ClosedJaxpr
 from ricalco.ir.rewrite import dce
 
 
-def hoist(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list]:
-    """`closed` with its constants as leading inputs, and their values.
-
-    A sub-program holds no arrays: they become operands of the equation, and so constants of the
-    outermost program, which are passed to the executable and never written into its text.
-    """
-    if not closed.consts:
-        return closed, []
-
-    def make():
-        jaxpr = closed.jaxpr
-        debug = jaxpr.debug._replace(arg_names=())
-        return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars], debug=debug))
-
-    return closed.kept("hoisted", make), closed.consts
-
-
 def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
     """Type an equation that runs `closed` on operands of these types."""
     want = closed.in_avals

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ricalco.avals import tangent_aval, trees
-from ricalco.control.calls.programs import dce_program, hoist, take
+from ricalco.control.calls.programs import dce_program, take
 from ricalco.control.calls.references import spread
 from ricalco.control.calls.remat_programs import argument_paths, shared_program
 from ricalco.control.calls.remat_split import rematerialized
@@ -16,6 +16,7 @@ from ricalco.core.effects import needs_token
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of
 from ricalco.tracing import enclosing, replay, stage

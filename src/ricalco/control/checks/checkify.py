@@ -18,7 +18,7 @@ from ricalco.control.loops.while_loop import bind_while, while_p
 from ricalco.core.effects import CHECK
 from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
 from ricalco.ir.evaluate import literal_value
-from ricalco.ir.rewrite import map_subjaxprs
+from ricalco.ir.rewrite import hoist, map_subjaxprs
 from ricalco.ops.bitwise import bitwise_and
 from ricalco.ops.comparison import eq, ne
 from ricalco.ops.conversion import stop_gradient
@@ -342,7 +342,7 @@ def _jit(maker: _Checkify, eqn, values, leaves) -> list:
 
 def _remat(maker: _Checkify, eqn, values, leaves) -> list:
     closed = maker.program(eqn.params["jaxpr"])
-    return remat_p.bind(*closed.consts, *leaves, *values, **{**eqn.params, "jaxpr": _without_consts(closed)})
+    return remat_p.bind(*closed.consts, *leaves, *values, **{**eqn.params, "jaxpr": hoist(closed)[0]})
 
 
 def _cond(maker: _Checkify, eqn, values, leaves) -> list:
@@ -368,7 +368,7 @@ def _scan(maker: _Checkify, eqn, values, leaves) -> list:
     n, consts = len(leaves), params["num_consts"]
     closed = maker.program(params["jaxpr"], leading=consts)
     own = closed.consts
-    changes = {"jaxpr": _without_consts(closed), "num_consts": len(own) + consts, "num_carry": n + params["num_carry"]}
+    changes = {"jaxpr": hoist(closed)[0], "num_consts": len(own) + consts, "num_carry": n + params["num_carry"]}
     return scan_p.bind(*own, *values[:consts], *leaves, *values[consts:], **{**params, **changes})
 
 
@@ -401,13 +401,6 @@ def _while(maker: _Checkify, eqn, values, leaves) -> list:
 
 def _staged_like(closed: ClosedJaxpr, avals, function: Callable) -> ClosedJaxpr:
     return stage(function, avals, closed.jaxpr.debug._replace(arg_names=(), result_paths=())).closed
-
-
-def _without_consts(closed: ClosedJaxpr) -> ClosedJaxpr:
-    if not closed.consts:
-        return closed
-    jaxpr = closed.jaxpr
-    return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars]))
 
 
 def called_with_rules(eqn) -> ClosedJaxpr | None:

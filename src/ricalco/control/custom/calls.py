@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, options, trees
-from ricalco.control.calls.programs import check_operands, hoist, take
+from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.calls.remembered import told_apart
 from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
 from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, as_array, named
 from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
 from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged

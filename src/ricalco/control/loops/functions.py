@@ -27,24 +27,17 @@ from ricalco.control.loops.scan import bind_scan
 from ricalco.control.loops.while_loop import bind_while
 from ricalco.core import Array, Tracer
 from ricalco.ir import ClosedJaxpr, Literal
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.arithmetic import add
 from ricalco.ops.comparison import lt
 from ricalco.ops.shapes import concatenate
 from ricalco.ops.structure import as_atom, aval_of, convert_element_type, reshape
-from ricalco.tracing import Staged
 from ricalco.transforms.arguments import check_array, function_name
 
 
 def check_function(construct: str, argument: str, function) -> None:
     if not callable(function):
         raise TypeError(f"{construct}: {argument} must be callable, got {function!r} of type {type(function).__name__}")
-
-
-def _closed(staged: Staged) -> tuple[ClosedJaxpr, list]:
-    """The program with what it captured as leading inputs, and those values."""
-    jaxpr = staged.jaxpr
-    return ClosedJaxpr(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars],
-                                     debug=jaxpr.debug._replace(arg_names=()))), staged.consts
 
 
 # --- while --------------------------------------------------------------------------------------
@@ -144,10 +137,10 @@ def _trace_while(place: str, cond_fun: Callable, body_fun: Callable, in_tree, av
         raise TypeError(f"{construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned {given}"
                         + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
-    cond_program, cond_consts = _closed(cond.staged)
+    cond_program, cond_consts = hoist(cond.staged.closed)
     named = cond_program.jaxpr.debug._replace(name=f"{place}; {bound}" if bound else place)
     cond_program = ClosedJaxpr(cond_program.jaxpr.replace(debug=named))
-    body_program, body_consts = _closed(with_outputs(body.staged, wanted))
+    body_program, body_consts = hoist(with_outputs(body.staged, wanted).closed)
     outs = body_program.jaxpr.outvars
     passed = [a is b for a, b in zip(body_program.jaxpr.invars[len(body_consts):], outs)]
     cond_program, of_cond = _with_fixed(cond_program, len(cond_consts), passed, cond_program.jaxpr.outvars)
@@ -277,7 +270,7 @@ def _trace_scan(place: str, role: str, f: Callable, in_tree, avals, row_avals) -
 
     body, wanted = settle(avals, trace, lambda a, b: check_types(place, f, paths, a, b))
     keep_record(body)
-    program, consts = _closed(with_outputs(body.staged, wanted))
+    program, consts = hoist(with_outputs(body.staged, wanted).closed)
     outs = program.jaxpr.outvars
     passed = [a is b for a, b in zip(program.jaxpr.invars[len(consts):len(consts) + n], outs)]
     program, fixed = _with_fixed(program, len(consts), passed,

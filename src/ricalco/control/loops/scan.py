@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
-from ricalco.control.calls.programs import dce_program, hoist, take
+from ricalco.control.calls.programs import dce_program, take
 from ricalco.control.calls.references import discharge_scan
 from ricalco.control.loops.programs import (
     Loop,
@@ -23,6 +23,7 @@ from ricalco.core.effects import needs_token
 from ricalco.hlo import TOKEN, i64_array
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
+from ricalco.ir.rewrite import hoist
 from ricalco.ops.families import add_any_p
 from ricalco.ops.structure import aval_of, instantiate, move_dim, with_batch_dim, zeros
 from ricalco.tracing import replay, stage

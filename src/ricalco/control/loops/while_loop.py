@@ -7,7 +7,7 @@ import numpy as np
 
 from ricalco.avals import dtypes, shaped, tangent_aval
 from ricalco.control.branches.masking import masked_program
-from ricalco.control.calls.programs import dce_program, hoist, take
+from ricalco.control.calls.programs import dce_program, take
 from ricalco.control.calls.references import discharge_while
 from ricalco.control.loops.programs import parts, settled
 from ricalco.core import Primitive, Zero
@@ -15,7 +15,7 @@ from ricalco.core.effects import CHECK, needs_token
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr, Var
 from ricalco.ir.evaluate import evaluate_reference
-from ricalco.ir.rewrite import has_effects
+from ricalco.ir.rewrite import has_effects, hoist
 from ricalco.ops.reductions import reduce_or
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import aval_of, broadcast_in_dim, instantiate, with_batch_dim

@@ -1,8 +1,9 @@
-"""Door functions made of several operations: traced once per signature, then replayed.
+"""Door functions made of several operations, and operations themselves: traced once per signature, then replayed.
 
 ``@composite`` remembers the program of a pure function per types of its arrays and values of its
 static arguments. Inside a trace the equations are replayed (the Python body does not run again);
-eagerly the whole program is one compiled executable.
+eagerly the whole program is one compiled executable. `unit` is the same for one operation: its program
+is where its recorded transforms are kept.
 """
 from __future__ import annotations
 
@@ -13,69 +14,37 @@ import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
 from ricalco.avals.memory import Memo, cached
-from ricalco.core import Array, state
+from ricalco.core import Array, Primitive, state
 from ricalco.core.references import no_array
-from ricalco.ir import DebugInfo, Jaxpr, Literal
-from ricalco.tracing.recording.staging import StagedTracer, StagingTrace, stage
+from ricalco.ir import ClosedJaxpr, DebugInfo, subjaxprs
+from ricalco.tracing.recording.staging import NOWHERE, StagedTracer, StagingTrace, stage
 
 _NUMBERS = (float, int, bool, complex)
+_units = Memo(16384)  # programs of one operation
 
 
-class Program:
-    """A recorded program as steps over numbered slots, quick to replay.
+def unit(primitive: Primitive, avals: tuple, params: dict) -> ClosedJaxpr | None:
+    """The program of one operation, which remembers its transforms; None where its rules have to be run each time.
 
-    Attributes
-    ----------
-    jaxpr : Jaxpr
-    consts : list
-    fixed : list
-        What stands in the first slots: the constants, then the literals. The arguments follow.
-    steps : list of (primitive, first, second, operands, params, out)
-        `operands` are slot numbers. Where there are one or two, they are `first` and `second` too, else -1: a
-        comprehension costs as much as all the rest of a replayed equation. The second of a conversion is -2.
-        `out` is an aval or a list of them.
-    results : list of int
-    result : int
-        The slot of the only result, or -1.
+    Operations that hold programs have no unit: their transformed programs are remembered with the programs.
     """
-    __slots__ = ("jaxpr", "consts", "fixed", "steps", "results", "result", "single", "rules", "name", "executable",
-                 "__weakref__")
-
-    def __init__(self, jaxpr: Jaxpr, consts: list):
-        self.jaxpr, self.consts, self.name = jaxpr, consts, jaxpr.debug.name
-        self.executable = None  # set by the eager interpreter
-        atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
-        # A program replayed twice inside another leaves its literals there twice.
-        literals = list({id(v): v for v in atoms if v.__class__ is Literal}.values())
-        self.fixed = [*consts, *literals]
-        slots: dict[int, int] = {}
-        for v in (*jaxpr.constvars, *literals, *jaxpr.invars):
-            slots[id(v)] = len(slots)
-        if len(slots) != len(self.fixed) + len(jaxpr.invars):
-            raise AssertionError("an atom stands twice in a recorded program")
-        self.steps = []
-        for eqn in jaxpr.eqns:
-            operands = [slots[id(v)] for v in eqn.invars]
-            first, second = (operands + [-1, -1])[:2] if len(operands) in (1, 2) else (-1, -1)
-            if eqn.primitive.name == "convert_element_type":
-                second = -2
-            multiple = eqn.primitive.multiple_results
-            out = [v.aval for v in eqn.outvars] if multiple else eqn.outvars[0].aval
-            self.steps.append((eqn.primitive, first, second, operands, eqn.params, out))
-            for v in eqn.outvars:
-                slots[id(v)] = len(slots)
-        self.results = [slots[id(v)] for v in jaxpr.outvars]
-        self.result = self.results[0] if len(self.results) == 1 else -1
-        self.single = self._single()
-        self.rules: dict = {}  # its transforms, kept by the `transforms` room
-
-    def _single(self) -> tuple | None:
-        """Primitive, parameters and result type, if the program is one operation on its arguments in order."""
-        if len(self.steps) != 1 or self.fixed:
+    if primitive.types is None:
+        return None
+    key = (primitive, avals, options.thread.current, *params.items())
+    try:
+        found = _units.get(key)
+    except TypeError:
+        return None
+    if found is None:
+        if subjaxprs(params):
             return None
-        primitive, _, _, operands, params, out = self.steps[0]
-        in_order = operands == list(range(len(self.jaxpr.invars))) and self.results == [len(operands)]
-        return (primitive, params, out) if in_order and out.__class__ is ShapedArray else None
+
+        def function(*xs):
+            out = primitive.bind(*xs, **params)
+            return out if primitive.multiple_results else [out]
+
+        found = _units.keep(key, record_program(primitive.name, function, avals))
+    return found
 
 
 def _key(x, leaves: list):
@@ -157,7 +126,7 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         for part in key:
             _rebuild(part, avals)
         program = record_program(name, flat, avals)
-        return program, None if treedefs[0] == _LEAF else treedefs[0]
+        return program, None if treedefs[0] == _LEAF else treedefs[0], program.steps.single()
 
     def run(arrays, statics):
         leaves: list = []
@@ -173,22 +142,22 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
             plan = plans.get(full)
         if plan is None:
             plan = plans.keep(full, make(key, statics))
-        program, treedef = plan
+        program, treedef, single = plan
         trace = state.trace
-        if program.single is not None and trace.__class__ is StagingTrace:
+        if single is not None and trace.__class__ is StagingTrace:
             for x in leaves:
                 if x.__class__ is not StagedTracer or x.owner is not trace:
                     break
             else:
-                return trace.record(*program.single, leaves)
+                return trace.record(*single, leaves)
         outs = trace.apply(program, leaves)
         return outs[0] if treedef is None else treedef.unflatten(outs)
 
     def operation(arrays, statics) -> tuple | None:
-        """What `Program.single` is for these arguments, once they have been seen."""
+        """Primitive, parameters and result type for one operation on arguments that have been seen."""
         key = tuple([_key(x, []) for x in arrays])
         plan = plans.get((key, statics, *map(type, statics), options.thread.current))
-        return plan[0].single if plan is not None else None
+        return plan[2] if plan is not None else None
 
     wrapper, call = _wrapper(function, static, run)
     wrapper.operation = operation
@@ -207,10 +176,9 @@ def freeze_all(name: str, statics: tuple) -> tuple:
     return frozen
 
 
-def record_program(name: str, function: Callable, avals) -> Program:
+def record_program(name: str, function: Callable, avals) -> ClosedJaxpr:
     """The program of the flat `function` (a list of results) on arrays of these types."""
-    staged = stage(function, avals, DebugInfo(name), where=(None, -1))  # a replay brings its own source place
-    return Program(staged.jaxpr, staged.consts)
+    return stage(function, avals, DebugInfo(name), where=NOWHERE).closed
 
 
 @cached(1024)

@@ -14,9 +14,11 @@ from ricalco.core import Trace, Tracer, errors, state
 from ricalco.core.references import Cell, no_array
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from ricalco.ir.program import CONVERSION, MANY, TWO
 from ricalco.python.places import place_of, user_frame
 
 _new = object.__new__
+NOWHERE = (None, -1)  # the place of what is recorded to be replayed: a replay brings its own
 
 
 class StagedTracer(Tracer):
@@ -141,23 +143,25 @@ class StagingTrace(Trace):
             frame = user_frame()
             where = frame.f_code, frame.f_lasti
         code, lasti = where
-        append, slots = self.append, [*program.fixed]
+        append, steps = self.append, program.steps
+        slots = [*steps.fixed]
         for x in args:
             slots.append(x if x.__class__ is StagedTracer and x.owner is self else
                          self.read(x, next(i for i, a in enumerate(args) if a is x)))
         if program.consts:
             slots[:len(program.consts)] = [self.read(x) for x in program.consts]
-        for primitive, first, second, operands, params, out in program.steps:
-            if second >= 0:
-                ins = [slots[first], slots[second]]
-            elif first >= 0:
-                x = slots[first]
-                if second == -2 and x.__class__ is Literal:
-                    slots.append(Literal(scalar(x.val, out.dtype), out))  # a number converts at once
+        for primitive, form, operands, params, out in steps.each:
+            if form == TWO:
+                i, j = operands
+                ins = [slots[i], slots[j]]
+            elif form == MANY:
+                ins = [slots[i] for i in operands]
+            else:
+                x = slots[operands[0]]
+                if form == CONVERSION and x.__class__ is Literal:
+                    slots.append(Literal(scalar(x.val, out.dtype), out))
                     continue
                 ins = [x]
-            else:
-                ins = [slots[i] for i in operands]
             eqn = _new(Eqn)
             eqn.primitive, eqn.invars, eqn.params = primitive, ins, params
             eqn.code, eqn.lasti = code, lasti
@@ -171,9 +175,8 @@ class StagingTrace(Trace):
                 eqn.outvars = tuple(results)
                 slots.extend(results)
             append(eqn)
-        if program.result >= 0:
-            return [slots[program.result]]
-        return [slots[i] for i in program.results]
+        results = steps.results
+        return [slots[results[0]]] if len(results) == 1 else [slots[i] for i in results]
 
     def new_value(self, aval: ShapedArray) -> StagedTracer:
         tracer = _new(StagedTracer)
