@@ -428,7 +428,7 @@ def _linearized_program(closed: ClosedJaxpr, nonzero: tuple[bool, ...], instanti
     staged = stage(function, closed.in_avals, closed.jaxpr.debug, where=NOWHERE)
     at = parts[0]
     linear, _ = hoist(ClosedJaxpr(at.jaxpr.replace(debug=closed.jaxpr.debug), at.consts))
-    return LinearizedProgram(staged.closed, expanded(linear), at.nonzero, len(at.consts))
+    return LinearizedProgram(staged.closed, expanded(linear.jaxpr), at.nonzero, len(at.consts))
 
 
 def expanded(jaxpr: Jaxpr) -> ClosedJaxpr:
