@@ -1,7 +1,7 @@
 """Run a program equation by equation: under the current interpreter, or in NumPy."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,14 +19,29 @@ def literal_value(literal: Literal):
     return value
 
 
-def _start(jaxpr: Jaxpr, consts: Sequence, args: Sequence) -> dict[int, object]:
+def _check_count(jaxpr: Jaxpr, consts: Sequence, args: Sequence) -> None:
     if len(consts) != len(jaxpr.constvars):
         raise TypeError(f"consts must have {len(jaxpr.constvars)} values, one for each constvar, got {len(consts)}")
     if len(args) != len(jaxpr.invars):
         raise TypeError(f"the program takes {len(jaxpr.invars)} arguments, got {len(args)}")
+
+
+def walk(jaxpr: Jaxpr, consts: Sequence, args: Sequence, run: Callable) -> list:
+    """The outputs of `jaxpr`, by ``run(eqn, operands)`` of each equation in order; literals as they stand.
+
+    `run` gives one value, or a list of them for an equation that may have several.
+    """
+    _check_count(jaxpr, consts, args)
     values = dict(zip(map(id, jaxpr.constvars), consts))
     values.update(zip(map(id, jaxpr.invars), args))
-    return values
+    for eqn in jaxpr.eqns:
+        out = run(eqn, [v if v.__class__ is Literal else values[id(v)] for v in eqn.invars])
+        if eqn.primitive.multiple_results:
+            for var, value in zip(eqn.outvars, out, strict=True):
+                values[id(var)] = value
+        else:
+            values[id(eqn.outvars[0])] = out
+    return [v if v.__class__ is Literal else values[id(v)] for v in jaxpr.outvars]
 
 
 def evaluate(jaxpr: Jaxpr, consts: Sequence, *args) -> list:
@@ -50,15 +65,8 @@ def evaluate(jaxpr: Jaxpr, consts: Sequence, *args) -> list:
     TypeError
         If there are not as many values as constvars and inputs.
     """
-    values = _start(jaxpr, consts, args)
-    for eqn in jaxpr.eqns:
-        operands = [v if v.__class__ is Literal else values[id(v)] for v in eqn.invars]
-        out = eqn.primitive.bind(*operands, **eqn.params)
-        if eqn.primitive.multiple_results:
-            values.update(zip(map(id, eqn.outvars), out))
-        else:
-            values[id(eqn.outvars[0])] = out
-    return [literal_value(v) if v.__class__ is Literal else values[id(v)] for v in jaxpr.outvars]
+    outs = walk(jaxpr, consts, args, lambda eqn, operands: eqn.primitive.bind(*operands, **eqn.params))
+    return [literal_value(x) if x.__class__ is Literal else x for x in outs]
 
 
 def evaluate_reference(jaxpr: Jaxpr, consts: Sequence, *args) -> list[np.ndarray]:
@@ -84,23 +92,22 @@ def evaluate_reference(jaxpr: Jaxpr, consts: Sequence, *args) -> list[np.ndarray
     ValueError
         If an argument, or the result of an oracle, has not the declared shape.
     """
-    given = _start(jaxpr, consts, args)
-    values = {id(v): _typed(given[id(v)], v.aval, f"argument {i}")
-              for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
-    for number, eqn in enumerate(jaxpr.eqns):
-        operands = [_read(v, values) for v in eqn.invars]
-        out = eqn.primitive.oracle(*operands, **eqn.params)
-        outs = out if eqn.primitive.multiple_results else (out,)
+    def run(eqn, operands):
+        out = eqn.primitive.oracle(*map(_array, operands), **eqn.params)
+        outs, what = out if eqn.primitive.multiple_results else (out,), f"the oracle of {eqn.primitive.name}"
         if len(outs) != len(eqn.outvars):
-            raise ValueError(f"equation {number}: the oracle of {eqn.primitive.name} gives {len(outs)} results, "
-                             f"the program has {len(eqn.outvars)}")
-        for var, value in zip(eqn.outvars, outs):
-            values[id(var)] = _typed(value, var.aval, f"equation {number}: the oracle of {eqn.primitive.name}")
-    return [_read(v, values) for v in jaxpr.outvars]
+            raise ValueError(f"{what} gives {len(outs)} results, the program has {len(eqn.outvars)}")
+        typed = [_typed(value, var.aval, what) for var, value in zip(eqn.outvars, outs)]
+        return typed if eqn.primitive.multiple_results else typed[0]
+
+    _check_count(jaxpr, consts, args)
+    variables = [*jaxpr.constvars, *jaxpr.invars]
+    given = [_typed(x, v.aval, f"argument {i}") for i, (v, x) in enumerate(zip(variables, [*consts, *args]))]
+    return list(map(_array, walk(jaxpr, given[:len(consts)], given[len(consts):], run)))
 
 
-def _read(atom, values: dict) -> np.ndarray:
-    return np.asarray(atom.val, atom.aval.dtype) if atom.__class__ is Literal else values[id(atom)]
+def _array(x) -> np.ndarray:
+    return np.asarray(x.val, x.aval.dtype) if x.__class__ is Literal else x
 
 
 def _typed(value, aval, what: str) -> np.ndarray:

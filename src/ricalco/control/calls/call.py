@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ricalco.avals import tangent_aval
-from ricalco.control.calls.programs import dce_program, take, without_passed_on
+from ricalco.control.calls.programs import dce_program, take
 from ricalco.control.calls.references import spread
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.core.effects import needs_token
@@ -56,12 +56,11 @@ def _linearize(trace, primals, tangents, params):
     nonzero = [not isinstance(t, Zero) for t in tangents]
     program = linearized_program(jaxpr, nonzero)
     n = len(jaxpr.out_avals)
-    known, sources = without_passed_on(program.known, n)
-    outs = call(known, name, primals)
-    outs, computed = outs[:n], iter(outs[n:])
-    residuals = [next(computed) if source is None else primals[source] for source in sources]
+    outs = call(program.forward, name, primals)
+    residuals = [outs[i] if i >= 0 else primals[-i - 1] for i in program.sources]
     dots = iter(call(program.linear, name, [*residuals, *take(tangents, nonzero)]) if any(program.nonzero_out) else ())
-    return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(program.nonzero_out, jaxpr.out_avals)]
+    return outs[:n], [next(dots) if on else Zero(tangent_aval(a))
+                      for on, a in zip(program.nonzero_out, jaxpr.out_avals)]
 
 
 def _transpose(cotangents, *args, name, jaxpr):

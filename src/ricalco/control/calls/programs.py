@@ -44,17 +44,3 @@ def passed_on(closed: ClosedJaxpr, first: int) -> list[int | None]:
     """For each output from number `first` on, the input that it is; None for what is computed."""
     places = {id(v): i for i, v in enumerate(closed.jaxpr.invars)}
     return [places.get(id(v)) for v in closed.jaxpr.outvars[first:]]
-
-
-def without_passed_on(closed: ClosedJaxpr, first: int) -> tuple[ClosedJaxpr, list[int | None]]:
-    """`closed` without the outputs from number `first` on that are inputs, and which those are; remembered.
-
-    A value that a program gives back is a copy.
-    """
-    def make():
-        sources = passed_on(closed, first)
-        outvars = closed.jaxpr.outvars
-        left = [v for v, source in zip(outvars[first:], sources) if source is None]
-        return ClosedJaxpr(closed.jaxpr.replace(outvars=[*outvars[:first], *left]), closed.consts), sources
-
-    return closed.kept(("passed on", first), make)

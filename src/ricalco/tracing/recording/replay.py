@@ -4,7 +4,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from ricalco.core import state
-from ricalco.ir import Jaxpr, Literal
+from ricalco.ir import Jaxpr
+from ricalco.ir.evaluate import walk
 from ricalco.tracing.recording.staging import StagingTrace
 
 
@@ -65,17 +66,9 @@ def interpret(eqn, values: list):
 
 def replay(jaxpr: Jaxpr, consts, args) -> list:
     """The outputs of `jaxpr` on these values, by binding its equations in order."""
-    env: dict[int, object] = {}
-    for var, value in zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True):
-        env[id(var)] = value
     with places() as set_place:
-        for eqn in jaxpr.eqns:
+        def run(eqn, values):
             set_place(eqn)
-            values = [v if v.__class__ is Literal else env[id(v)] for v in eqn.invars]
-            out = interpret(eqn, values)
-            if eqn.primitive.multiple_results:
-                for var, value in zip(eqn.outvars, out, strict=True):
-                    env[id(var)] = value
-            else:
-                env[id(eqn.outvars[0])] = out
-    return [v if v.__class__ is Literal else env[id(v)] for v in jaxpr.outvars]
+            return interpret(eqn, values)
+
+        return walk(jaxpr, consts, args, run)
