@@ -14,7 +14,7 @@ import pytest
 
 from ricalco.avals import shaped
 from ricalco.core import Trace, Tracer, errors
-from ricalco.python import sites
+from ricalco.python import syntax
 
 SCALAR = shaped((), np.dtype("float32"), True)  # a Python number
 
@@ -407,10 +407,10 @@ def test_a_leak_from_nowhere_names_the_usual_causes():
 
 
 def test_trees_of_files_are_kept_and_bounded():
-    for i in range(2 * sites._trees.limit):
+    for i in range(2 * syntax._trees.limit):
         name = f"<kept {i}>"
         linecache.cache[name] = (1, None, ["x = 1\n"], name)
-        assert sites.tree_of(name, {}) is sites.tree_of(name, {})
-    assert len(sites._trees) <= sites._trees.limit
+        assert syntax.tree_of(name, {}) is syntax.tree_of(name, {})
+    assert len(syntax._trees) <= syntax._trees.limit
     linecache.cache["<broken>"] = (1, None, ["x = (\n"], "<broken>")
-    assert sites.tree_of("<broken>", {}) is None
+    assert syntax.tree_of("<broken>", {}) is None

@@ -61,8 +61,8 @@ def test_no_warning_on_import():
 LATE = ["ricalco.ad_checkpoint", "ricalco.checkify", "ricalco.cli", "ricalco.control.branches.cond",
         "ricalco.control.callbacks.breakpoint", "ricalco.control.calls.remat", "ricalco.control.checks",
         "ricalco.control.custom", "ricalco.control.loops.while_loop", "ricalco.debug", "ricalco.jaxprs", "ricalco.lax",
-        "ricalco.numpy", "ricalco.purity", "ricalco.report", "ricalco.test_util", "ricalco.tracing.observation",
-        "ricalco.tree_util", "html", "opt_einsum", "sysconfig", "tempfile"]
+        "ricalco.numpy", "ricalco.purity", "ricalco.python.words", "ricalco.report", "ricalco.test_util",
+        "ricalco.tracing.observation", "ricalco.tree_util", "html", "opt_einsum", "sysconfig", "tempfile"]
 
 
 @pytest.mark.parametrize("then", ["", "ricalco.jit(lambda x, y: x * y + 1)(2.0, 3.0)", "dir(ricalco)"])

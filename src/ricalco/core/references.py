@@ -3,11 +3,15 @@ from __future__ import annotations
 
 from ricalco.avals.references import RefAval
 from ricalco.core.values import Array
+from ricalco.python.reading import know_arrays
 
 
 class Reference:
     """The base of what users hold (`ops.refs.Ref`), for rooms that need only know one when they see it."""
     __slots__ = ()
+
+
+know_arrays(Reference)
 
 
 def no_array(x) -> TypeError:

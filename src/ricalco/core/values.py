@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ricalco.python.reading import know_arrays
+
 OPERATORS = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ "
     "__rfloordiv__ __mod__ __rmod__ __divmod__ __rdivmod__ __pow__ __rpow__ __matmul__ __rmatmul__ "
@@ -57,6 +59,9 @@ class Array:
         raise TypeError(
             "arrays are immutable: x[index] = value does not work; "
             "use x = x.at[index].set(value), or .add, .multiply, .min, .max for in-place arithmetic")
+
+
+know_arrays(Array)
 
 
 def fill(names: dict[str, object]) -> None:

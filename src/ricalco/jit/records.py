@@ -16,10 +16,11 @@ from ricalco.core import Tracer
 from ricalco.core.references import Cell
 from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
 from ricalco.python.places import BACKWARD
+from ricalco.python.reach import find_name
+from ricalco.python.syntax import expression_at
 from ricalco.reroll import NearMiss, Rerolled
 from ricalco.tracing import Capture, Place, SelectedBranch, place_of, user_frame
 from ricalco.tracing.recording.branching import branch_words
-from ricalco.tracing.recording.names import expression_at, find_name
 
 
 class CapturedArray:

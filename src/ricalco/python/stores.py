@@ -7,7 +7,7 @@ import re
 import types
 
 from ricalco.python.places import Place
-from ricalco.python.sites import tree_of
+from ricalco.python.syntax import tree_of
 
 _ADDING = {"append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "push",
            "put_nowait", "__setitem__", "register"}
@@ -34,7 +34,7 @@ def _stores(wanted: _Wanted, running: list, created: str | None) -> list[tuple[i
     """The statements that store something there, and how likely each is: lower is likelier."""
     found: dict[tuple, tuple[int, Place]] = {}
     for file in dict.fromkeys(c.co_filename for c in running):
-        tree = tree_of(file, {})
+        tree = tree_of(file)
         if tree is None:
             continue
         names = {c.co_name for c in running if c.co_filename == file}

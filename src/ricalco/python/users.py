@@ -15,8 +15,8 @@ import numpy as np
 from ricalco.avals.memory import Memo
 
 _PACKAGE = __name__.partition(".")[0]
-_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_REAL_FOLDER = os.path.realpath(_FOLDER) + os.sep
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_REAL_FOLDER = os.path.realpath(FOLDER) + os.sep
 _STANDARD = os.path.realpath(os.path.dirname(os.__file__)) + os.sep
 # Where packages are installed: folders of these names, and where the package is that everything here needs.
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -38,7 +38,7 @@ def whose(file: str) -> str:
 
 
 def _find(file: str) -> str:
-    if file.startswith(_FOLDER):
+    if file.startswith(FOLDER):
         return "ours"
     if file.startswith("<"):
         return next((owner for start, owner in _GENERATED.items() if file.startswith(start)), "user")

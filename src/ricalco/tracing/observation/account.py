@@ -10,10 +10,12 @@ import numpy as np
 from ricalco.core import Array
 from ricalco.ir import Jaxpr, Literal
 from ricalco.python.places import place_of
+from ricalco.python.reading import MISSING, is_a
+from ricalco.python.syntax import NESTED
 from ricalco.tracing.observation.decisions import outcome_text
 from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
-from ricalco.tracing.observation.plan import NESTED, Plan, first_line
-from ricalco.tracing.observation.values import ABSENT, is_a, kind_of
+from ricalco.tracing.observation.plan import Plan, first_line
+from ricalco.tracing.observation.values import kind_of
 from ricalco.tracing.observation.watch import ReadRecord, Watch
 
 _SHAPING = frozenset("zeros ones full empty reshape broadcast_to tile repeat arange linspace eye tri expand_dims iota "
@@ -161,7 +163,7 @@ def _use(record: ReadRecord, node, plan: Plan, equations: Equations, roles: dict
 
 
 def _is_literal(value, eqn) -> bool:
-    if value is ABSENT or isinstance(value, Array) or getattr(value, "shape", ()) != ():
+    if value is MISSING or isinstance(value, Array) or getattr(value, "shape", ()) != ():
         return False
     for atom in eqn.invars:
         if is_a(atom, Literal):

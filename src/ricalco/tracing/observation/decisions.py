@@ -6,8 +6,9 @@ import enum
 from collections import Counter
 
 from ricalco.python.places import Place
+from ricalco.python.reading import MISSING, is_a
 from ricalco.tracing.observation.plan import Jump, extended, source_text
-from ricalco.tracing.observation.values import ABSENT, is_a, kind_of, summary
+from ricalco.tracing.observation.values import kind_of, summary
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CHAINS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Compare)
@@ -191,7 +192,7 @@ class Decisions:
                 found = values.find(node.func.value, state)  # ``table.items()``
                 if found is not None and kind_of(found.value) != "container":
                     return ""
-        if found is None or found.origin in ("traced", "library", "argument") or found.value is ABSENT:
+        if found is None or found.origin in ("traced", "library", "argument") or found.value is MISSING:
             return ""
         kind = kind_of(found.value)
         if found.origin == "shape":

@@ -19,7 +19,8 @@ import warnings
 
 import numpy as np
 
-from ricalco.tracing.observation.values import Found, is_a
+from ricalco.python.reading import is_a
+from ricalco.tracing.observation.values import Found
 
 _LOG_METHODS = frozenset("debug info warning warn error critical exception log".split())
 _PATH_METHODS = frozenset("open read_text read_bytes write_text write_bytes mkdir unlink touch rename replace "

@@ -8,13 +8,11 @@ from types import CodeType
 from typing import NamedTuple
 
 from ricalco.avals.memory import Memo
-from ricalco.python.sites import Tree, tree_of
+from ricalco.python.places import clip
+from ricalco.python.syntax import FUNCTIONS, MOVES, NESTED, Tree, tree_of
 
-COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
-NESTED = (*COMPREHENSIONS, "<genexpr>")
 # Places that a line of code does not stand for.
 _PROLOGUE = {"RESUME", "MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR", "CACHE"}
-_MOVES = {"CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG", "TO_BOOL", "POP_TOP", "NOT_TAKEN"}
 _NAME_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF",
                "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"}
@@ -24,8 +22,6 @@ _STORES = {"STORE_ATTR": ("store_attribute", ast.Attribute), "DELETE_ATTR": ("st
            "STORE_SUBSCR": ("store_item", ast.Subscript), "DELETE_SUBSCR": ("store_item", ast.Subscript),
            "STORE_SLICE": ("store_item", ast.Subscript), "STORE_GLOBAL": ("store_global", ast.Name),
            "DELETE_GLOBAL": ("store_global", ast.Name), "STORE_DEREF": ("store_cell", ast.Name)}
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_CHAIN = (ast.Name, ast.Attribute, ast.Subscript)
 
 
 class Jump(NamedTuple):
@@ -88,11 +84,11 @@ class Plan:
         """The node that `code` was compiled from, if the file still holds it."""
         name, first = self.code.co_name, self.code.co_firstlineno
         if name in NESTED or name == "<module>":
-            return self._nested_definition(instructions) if name in NESTED else self._module()
-        found = [n for n in function_nodes(self.tree) if first_line(n) == first
+            return self._nested_definition(instructions) if name in NESTED else self.tree.root
+        found = [n for n in self.tree.definitions if first_line(n) == first
                  and getattr(n, "name", "<lambda>") == name]
         if not found:
-            classes = [n for n in function_nodes(self.tree) if isinstance(n, ast.ClassDef)]
+            classes = [n for n in self.tree.definitions if isinstance(n, ast.ClassDef)]
             found = [n for n in classes if n.name == name and first_line(n) == first]
         if len(found) < 2:
             return found[0] if found else None
@@ -102,21 +98,11 @@ class Plan:
         inside.sort(key=lambda n: (n.end_lineno - n.lineno, n.end_col_offset - n.col_offset))
         return inside[0] if inside else None
 
-    def _module(self) -> ast.AST | None:
-        node = next(iter(self.tree.parents.values()), None)
-        while node in self.tree.parents:
-            node = self.tree.parents[node]
-        return node
-
     def _nested_definition(self, instructions) -> ast.AST | None:
         for instruction in instructions:
             p = instruction.positions
-            node = self.tree.spans.get((p.lineno, p.end_lineno, p.col_offset, p.end_col_offset))
-            if node is not None:
-                while node is not None and not isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp,
-                                                                 ast.GeneratorExp)):
-                    node = self.tree.parents.get(node)
-                if node is not None:
+            for node in self.tree.outward(self.tree.spans.get(p)):
+                if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
                     return node
         return None
 
@@ -126,46 +112,20 @@ class Plan:
             return None
         node = self.tree.spans.get((line, end_line, column, end_column))
         if node is None:
-            ends = _ends_of(self.tree)
+            ends = self.tree.ends
             for kind in (ast.Call, ast.Attribute, ast.Subscript):
                 node = node or ends.get((kind, end_line, end_column))
         return node
 
-    def enclosing(self, kinds=_FUNCTIONS) -> ast.AST | None:
+    def enclosing(self, kinds=FUNCTIONS) -> ast.AST | None:
         """The definition, or that of the function around a comprehension."""
-        node = self.node
-        while node is not None and not isinstance(node, (*kinds, ast.ClassDef, ast.Module)):
-            node = self.tree.parents.get(node)
-        return node
+        kinds = (*kinds, ast.ClassDef, ast.Module)
+        return next((node for node in self.tree.outward(self.node) if isinstance(node, kinds)), None)
 
 
 def first_line(node) -> int:
     decorators = getattr(node, "decorator_list", None)
     return min([node.lineno, *(d.lineno for d in decorators or ())])
-
-
-def function_nodes(tree: Tree) -> list:
-    """The functions, lambdas and classes of a file."""
-    kept = _functions.get(id(tree))
-    if kept is not None and kept[0] is tree:
-        return kept[1]
-    found = [n for n in tree.parents if isinstance(n, (*_FUNCTIONS, ast.ClassDef))]
-    return _functions.keep(id(tree), (tree, found))[1]
-
-
-_functions, _ends = Memo(32), Memo(32)
-
-
-def _ends_of(tree: Tree) -> dict:
-    """Expressions by kind and end: an instruction may start later than the expression it completes."""
-    kept = _ends.get(id(tree))
-    if kept is not None and kept[0] is tree:
-        return kept[1]
-    found = {}
-    for node in tree.parents:
-        if isinstance(node, (*_CHAIN, ast.Call)):
-            found[type(node), node.end_lineno, node.end_col_offset] = node
-    return _ends.keep(id(tree), (tree, found))[1]
 
 
 def _within(position, node) -> bool:
@@ -250,7 +210,7 @@ class _Finder:
     def __init__(self, plan: Plan, instructions):
         self.tree, self.instructions = plan.tree, instructions
         self.parents = plan.tree.parents
-        self.ends = _ends_of(plan.tree)
+        self.ends = plan.tree.ends
         self.bodies = self._bodies(plan)
 
     def _bodies(self, plan: Plan) -> dict[int, list]:
@@ -265,8 +225,7 @@ class _Finder:
         return found
 
     def span(self, k: int) -> ast.AST | None:
-        p = self.instructions[k].positions
-        return self.tree.spans.get((p.lineno, p.end_lineno, p.col_offset, p.end_col_offset))
+        return self.tree.spans.get(self.instructions[k].positions)
 
     def end(self, k: int, kind) -> ast.AST | None:
         p = self.instructions[k].positions
@@ -369,7 +328,7 @@ class _Finder:
 
     def _subject(self, k: int) -> ast.AST | None:
         before = k - 1
-        while before > 0 and self.instructions[before].opname in _MOVES:
+        while before > 0 and self.instructions[before].opname in MOVES:
             before -= 1
         node = self.span(before) if before >= 0 else None
         if node is None and before >= 0:
@@ -413,10 +372,4 @@ def source_text(tree, node, limit: int = 60) -> str:
     """The source of a node on one line, at most `limit` characters."""
     if tree is None:
         return getattr(node, "id", "")
-    lines = [line.encode() for line in tree.lines[node.lineno - 1:node.end_lineno]]
-    if not lines:
-        return ""
-    lines[-1] = lines[-1][:node.end_col_offset]
-    lines[0] = lines[0][node.col_offset:]
-    text = " ".join(" ".join(line.decode(errors="replace") for line in lines).split())
-    return text if len(text) <= limit else text[:limit - 3] + "..."
+    return clip(" ".join(tree.text(node).split()), limit)

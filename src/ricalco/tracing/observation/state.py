@@ -6,8 +6,11 @@ import types
 
 from ricalco.core import Tracer
 from ricalco.python.places import Place
-from ricalco.tracing.observation.plan import COMPREHENSIONS, Plan
-from ricalco.tracing.observation.values import CONTAINER, IMMEDIATE, Found, is_a
+from ricalco.python.reach import reach
+from ricalco.python.reading import is_a
+from ricalco.python.syntax import COMPREHENSIONS
+from ricalco.tracing.observation.plan import Plan
+from ricalco.tracing.observation.values import Found
 
 
 class FrameState:
@@ -84,22 +87,7 @@ def inner_codes(code):
 
 def holds_tracers(value, depth: int = 4) -> bool:
     """Whether traced values lie in the containers and plain attributes of `value`."""
-    if is_a(value, Tracer):
-        return True
-    if depth == 0 or is_a(value, IMMEDIATE):
-        return False
-    if is_a(value, dict):
-        return any(holds_tracers(v, depth - 1) for v in dict.values(value))
-    if is_a(value, (list, tuple)):
-        base = list if is_a(value, list) else tuple
-        return any(holds_tracers(v, depth - 1) for v in base.__iter__(value))
-    if is_a(value, CONTAINER):
-        return False
-    try:
-        fields = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return False
-    return type(fields) is dict and any(holds_tracers(v, depth - 1) for v in fields.values())
+    return any(is_a(v, Tracer) for _, v in reach([("", value)], depth=depth))
 
 
 def loads_of(root, name: str) -> list:

@@ -1,16 +1,12 @@
 """What an expression of user code stands for, and how it is reached, found without running any user code."""
 from __future__ import annotations
 
-import array
 import ast
-import collections
 import contextvars
 import enum
-import functools
 import json
 import operator
 import os
-import threading
 import types
 from typing import NamedTuple
 
@@ -18,26 +14,25 @@ import numpy as np
 
 from ricalco.avals import shaped
 from ricalco.core import Array, Tracer
+from ricalco.python.places import clip
+from ricalco.python.reading import (
+    CALLABLE,
+    CONTAINER,
+    IMMEDIATE,
+    MISSING,
+    attribute,
+    contents,
+    is_a,
+    is_plain_key,
+    item,
+    overrides,
+)
 from ricalco.python.users import is_library_module, is_library_type
 
-ABSENT = object()
-IMMEDIATE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
-CALLABLE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, types.ModuleType,
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, np.ufunc,
-            types.ClassMethodDescriptorType, classmethod, staticmethod, functools.partial)
-CONTAINER = (list, tuple, dict, set, frozenset, collections.deque, bytearray, array.array, types.MappingProxyType,
-             range)
 SHAPE_ATTRIBUTES = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes"))
-_SEQUENCES = (list, tuple, collections.deque, str, bytes, bytearray, array.array, range)
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
            ast.Mod: operator.mod}
 _DEPTH, _CHILDREN = 3, 2000
-_CLIP = 60
-
-
-def is_a(value, kinds) -> bool:
-    """``isinstance`` that does not ask the object for its ``__class__``."""
-    return issubclass(type(value), kinds)
 
 
 class Found(NamedTuple):
@@ -75,44 +70,24 @@ class Registry:
             return  # every empty one is the same object
         self._known[id(value)] = Found(value, path, origin)
         if depth < _DEPTH:
-            for step, item in children(value):
+            for kind, key, item in contents(value)[:_CHILDREN]:
                 if type(item) not in IMMEDIATE:
+                    step = f".{key}" if kind == "attribute" else item_step(key)
                     self.add(item, path + step, origin, depth + 1)
 
     def clear(self) -> None:
         self._known.clear()
 
 
-def children(value) -> list[tuple[str, object]]:
-    """The items of a plain container with the text of the step that reaches each."""
-    kind = type(value)
-    if issubclass(kind, dict):
-        return [(item_step(k), v) for k, v in list(dict.items(value))[:_CHILDREN]]
-    if issubclass(kind, (list, tuple)):
-        base = list if issubclass(kind, list) else tuple
-        names = getattr(kind, "_fields", None) if base is tuple else None
-        return [(f".{names[i]}" if names and i < len(names) else f"[{i}]", v)
-                for i, v in zip(range(_CHILDREN), base.__iter__(value))]
-    if kind is collections.deque:
-        return [(f"[{i}]", v) for i, v in zip(range(_CHILDREN), value)]
-    return []
-
-
 def item_step(key) -> str:
     if type(key) is str:
         return f"[{json.dumps(key, ensure_ascii=False)}]"
-    return f"[{clip(repr(key))}]" if plain_key(key) else f"[{type(key).__name__}]"
+    return f"[{one_line(repr(key))}]" if is_plain_key(key) else f"[{type(key).__name__}]"
 
 
-def plain_key(key) -> bool:
-    """Whether hashing, comparing and printing `key` runs no user code."""
-    kind = type(key)
-    return kind in IMMEDIATE or (kind is tuple and all(plain_key(k) for k in key)) or is_a(key, np.generic)
-
-
-def clip(text: str, limit: int = _CLIP) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[:limit - 3] + "..."
+def one_line(text: str, limit: int = 60) -> str:
+    """`text` without line breaks, in at most `limit` characters."""
+    return clip(" ".join(text.split()), limit)
 
 
 # --- kinds and summaries ---------------------------------------------------------------------
@@ -142,33 +117,33 @@ def kind_of(value) -> str:
 def summary(value) -> str:
     """The value in at most 60 characters. No method of a user class is called."""
     if is_a(value, enum.Enum):
-        return clip(f"{type(value).__name__}.{vars(value).get('_name_')}")
+        return one_line(f"{type(value).__name__}.{vars(value).get('_name_')}")
     for base in (bool, int, float, complex, str, bytes):
         if is_a(value, base):
-            return clip(base.__repr__(value))
+            return one_line(base.__repr__(value))
     if value is None or value is Ellipsis or is_a(value, (np.generic, np.dtype, range)):
-        return clip(str(value))
+        return one_line(str(value))
     if is_a(value, Array):
         return value.aval.short
     if is_a(value, np.ndarray):
         return shaped(value.shape, value.dtype).short
     if is_a(value, CONTAINER):
-        return clip(_container_summary(value))
+        return one_line(_container_summary(value))
     if is_a(value, type):
-        return clip(type.__dict__["__name__"].__get__(value))
+        return one_line(type.__dict__["__name__"].__get__(value))
     if is_a(value, CALLABLE):
-        return clip(getattr(value, "__name__", type(value).__name__))
-    return clip(f"{type(value).__name__} object")
+        return one_line(getattr(value, "__name__", type(value).__name__))
+    return one_line(f"{type(value).__name__} object")
 
 
 def _container_summary(value) -> str:
     name = type(value).__name__
     if is_a(value, dict):
-        keys = [k for k in list(dict.keys(value))[:8] if plain_key(k)]
+        keys = [k for k in list(dict.keys(value))[:8] if is_plain_key(k)]
         shown = ", ".join(map(repr, keys))
         return f"{name} of {dict.__len__(value)}" + (f": {shown}" if shown else "")
     size = tuple.__len__(value) if is_a(value, tuple) else len(value)
-    if type(value) in (list, tuple) and plain_key(tuple(value[:20])) and size <= 20:
+    if type(value) in (list, tuple) and is_plain_key(tuple(value[:20])) and size <= 20:
         return f"{value!r}"
     return f"{name} of {size}"
 
@@ -233,8 +208,8 @@ class Evaluator:
         if not local and name not in code.co_freevars and state.is_class_body and name in frame.f_locals:
             local = True
         if local or name in code.co_freevars:
-            value = frame.f_locals.get(name, ABSENT)
-            if value is ABSENT:
+            value = frame.f_locals.get(name, MISSING)
+            if value is MISSING:
                 return None
             given = state.given.get(name)
             if given is not None and given.value is value:
@@ -243,13 +218,13 @@ class Evaluator:
                 return self._classified(value, name)
             owner = state.plan.closure_owner
             return self._outside(value, f"closure {name} of {owner}" if owner else f"closure {name}")
-        value = frame.f_globals.get(name, ABSENT)
-        if value is not ABSENT:
+        value = frame.f_globals.get(name, MISSING)
+        if value is not MISSING:
             if is_a(value, types.ModuleType):
                 return Found(value, name, "library" if is_library_module(value) else "outside")
             return self._outside(value, f"global {name}")
-        value = frame.f_builtins.get(name, ABSENT)
-        return None if value is ABSENT else Found(value, name, "library")
+        value = frame.f_builtins.get(name, MISSING)
+        return None if value is MISSING else Found(value, name, "library")
 
     def _outside(self, value, path: str, origin: str = "outside") -> Found:
         if is_a(value, Tracer):
@@ -268,8 +243,8 @@ class Evaluator:
         if base.origin == "traced":
             return Found(getattr(owner, name), path, "shape") if name in SHAPE_ATTRIBUTES else None
         if is_a(owner, types.ModuleType):
-            value = vars(owner).get(name, ABSENT)
-            if value is ABSENT:
+            value = vars(owner).get(name, MISSING)
+            if value is MISSING:
                 return None
             if is_a(value, types.ModuleType):
                 return Found(value, path, "library" if is_library_module(value) else "outside")
@@ -280,16 +255,16 @@ class Evaluator:
             return Found(getattr(owner, name), path, base.origin) if name in SHAPE_ATTRIBUTES else None
         if base.origin == "library":
             return self._library_attribute(owner, name, path)
-        value, why = static_attribute(owner, name)
-        if value is ABSENT:
+        value, why = attribute(owner, name)
+        if value is MISSING:
             if why and not called and base.origin in ("outside", "static"):
                 self.blocked[f"{path} ({why})"] = None
             return None
         return self._step(base, value, path)
 
     def _library_attribute(self, owner, name: str, path: str):
-        value, _ = static_attribute(owner, name)
-        return None if value is ABSENT else Found(value, path, "library")
+        value, _ = attribute(owner, name)
+        return None if value is MISSING else Found(value, path, "library")
 
     def _step(self, base: Found, value, path: str) -> Found:
         if base.origin == "inside":
@@ -320,10 +295,10 @@ class Evaluator:
 
     def item_of(self, base: Found, key) -> Found | None:
         """The item at `key` of what was found, if reading it runs no user code."""
-        if not plain_key(key):
+        if not is_plain_key(key):
             return None
-        value = plain_item(base.value, key)
-        if value is ABSENT:
+        value = item(base.value, key)
+        if value is MISSING:
             return None
         path = "os.environ" if base.value is os.environ else base.path
         return self._step(base, value, path + item_step(key))
@@ -350,7 +325,7 @@ class Evaluator:
         value, path = base.value, f"len({base.path})"
         if base.origin == "traced":
             return Found(value.shape[0], path, "shape") if value.shape else None
-        if not is_a(value, (*CONTAINER, str, bytes, np.ndarray, Array)) or _overridden(value, "__len__"):
+        if not is_a(value, (*CONTAINER, str, bytes, np.ndarray, Array)) or overrides(value, "__len__"):
             return None
         if is_a(value, (np.ndarray, Array)) and not value.shape:
             return None
@@ -374,113 +349,20 @@ class Evaluator:
             return None
         if is_a(base.value, contextvars.ContextVar) and base.origin != "inside":
             try:
-                value = base.value.get(*(ABSENT,) if node.args else ())
+                value = base.value.get(*(MISSING,) if node.args else ())
             except LookupError:  # the program is about to fail on it
-                value = ABSENT
+                value = MISSING
             return self._outside(value, f"{base.path}.get()", base.origin)
         is_dict = is_a(base.value, dict) and type(base.value).get is dict.get
         if not node.args or not (is_dict or base.value is os.environ):
             return None
         key = self.find(node.args[0], state)
-        if key is None or not plain_key(key.value):
+        if key is None or not is_plain_key(key.value):
             return None
         found = self.item_of(base, key.value)
         if found is None and base.origin != "inside":
             path = "os.environ" if base.value is os.environ else base.path
-            return Found(ABSENT, path + item_step(key.value), base.origin)
+            return Found(MISSING, path + item_step(key.value), base.origin)
         return found
 
 
-def plain_item(owner, key):
-    """``owner[key]`` of a plain container, else ABSENT."""
-    if is_a(owner, (dict, types.MappingProxyType)):
-        if is_a(owner, dict) and not _overridden(owner, "__getitem__"):
-            return dict.get(owner, key, ABSENT)
-        return owner.get(key, ABSENT) if type(owner) is types.MappingProxyType else ABSENT
-    if owner is os.environ:
-        return owner.get(key, ABSENT) if type(key) is str else ABSENT
-    if is_a(owner, _SEQUENCES) and type(key) is int and not _overridden(owner, "__getitem__"):
-        return owner[key] if -len(owner) <= key < len(owner) else ABSENT
-    if type(owner) is np.ndarray and (type(key) is int or (type(key) is tuple and all(type(k) is int for k in key))):
-        try:
-            return owner[key]
-        except IndexError:
-            return ABSENT
-    return ABSENT
-
-
-def _overridden(value, method: str) -> bool:
-    """Whether a subclass of a built-in container defines `method` itself."""
-    for cls in type(value).__mro__:
-        if method in vars(cls):
-            return cls.__module__ not in ("builtins", "collections", "array", "numpy") and not issubclass(cls, Array)
-    return True
-
-
-def static_attribute(owner, name: str) -> tuple[object, str]:
-    """The attribute without running user code, or ABSENT and the reason."""
-    kind = type(owner)
-    if is_a(owner, type):
-        return _class_attribute(owner, name)
-    getter = kind.__getattribute__
-    if issubclass(kind, threading.local) and getter is threading.local.__getattribute__:
-        fields = getter(owner, "__dict__")
-    elif _plain_getter(kind):
-        try:
-            fields = object.__getattribute__(owner, "__dict__")
-        except AttributeError:
-            fields = {}
-    else:
-        return ABSENT, "__getattribute__ of its class"
-    member = _in_classes(kind, name)
-    if is_a(member, types.MemberDescriptorType) or type(member).__name__ == "_tuplegetter":
-        try:
-            return member.__get__(owner), ""
-        except AttributeError:
-            return ABSENT, "" if not hasattr(kind, "__getattr__") else "__getattr__"
-    if is_a(member, property):
-        return ABSENT, "a property"
-    if member is not ABSENT and hasattr(type(member), "__set__"):
-        return ABSENT, "a descriptor"
-    if type(fields) is dict and name in fields:
-        return fields[name], ""
-    if member is ABSENT:
-        return ABSENT, "__getattr__ of its class" if _in_classes(kind, "__getattr__") is not ABSENT else ""
-    return _unbound(member)
-
-
-def _plain_getter(kind: type) -> bool:
-    """Whether attributes of `kind` are looked up as Python does by default."""
-    for cls in kind.__mro__:
-        if "__getattribute__" in vars(cls):
-            return cls is not super and cls.__module__ in ("builtins", "types", "collections", "functools")
-    return False
-
-
-def _unbound(member) -> tuple[object, str]:
-    if is_a(member, (staticmethod, classmethod)):
-        return member.__func__, ""
-    if is_a(member, CALLABLE) or not hasattr(type(member), "__get__"):
-        return member, ""
-    return ABSENT, "a descriptor"
-
-
-def _class_attribute(owner: type, name: str) -> tuple[object, str]:
-    if issubclass(owner, enum.Enum):
-        member = vars(owner).get("_member_map_", {}).get(name, ABSENT)
-        if member is not ABSENT:
-            return member, ""
-    if _in_classes(type(owner), name) is not ABSENT and _in_classes(owner, name) is ABSENT:
-        return ABSENT, ""
-    member = _in_classes(owner, name)
-    if is_a(member, (property, types.MemberDescriptorType, types.GetSetDescriptorType)):
-        return ABSENT, ""
-    return (ABSENT, "") if member is ABSENT else _unbound(member)
-
-
-def _in_classes(kind: type, name: str):
-    for cls in kind.__mro__:
-        fields = vars(cls)
-        if name in fields:
-            return fields[name]
-    return ABSENT

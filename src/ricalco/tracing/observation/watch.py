@@ -15,11 +15,13 @@ import numpy as np
 from ricalco.core import Tracer
 from ricalco.core import state as interpreter
 from ricalco.core.references import Reference
-from ricalco.python.places import Place, positions_of
+from ricalco.python.places import Place, position_at
+from ricalco.python.reading import IMMEDIATE, MISSING, is_a, is_plain_key, item, layers
+from ricalco.python.syntax import NESTED
 from ricalco.python.users import is_library_type
 from ricalco.tracing.observation.decisions import Decisions
 from ricalco.tracing.observation.effects import changes_argument, dropped_update, effect_of_call
-from ricalco.tracing.observation.plan import COMPREHENSIONS, Plan, extended, measures, plan_of, source_text
+from ricalco.tracing.observation.plan import Plan, extended, measures, plan_of, source_text
 from ricalco.tracing.observation.state import (
     FrameState,
     ReadRecord,
@@ -28,20 +30,7 @@ from ricalco.tracing.observation.state import (
     inner_codes,
     loads_of,
 )
-from ricalco.tracing.observation.values import (
-    ABSENT,
-    IMMEDIATE,
-    Evaluator,
-    Found,
-    Registry,
-    clip,
-    is_a,
-    kind_of,
-    plain_item,
-    plain_key,
-    static_attribute,
-    summary,
-)
+from ricalco.tracing.observation.values import Evaluator, Found, Registry, kind_of, one_line, summary
 from ricalco.tracing.recording.branching import branch_words
 
 _CACHED = type(functools.cache(len))
@@ -93,32 +82,18 @@ class Watch:
         """Forget all objects of the program."""
         self.registry.clear()
         for read in self.reads.values():
-            read.value = ABSENT
+            read.value = MISSING
 
     def _know(self, function, root: bool = False) -> None:
         """Remember which function a code object belongs to, through wrappers."""
-        for _ in range(16):
-            if is_a(function, functools.partial):
-                if root:
-                    self.keywords = {**function.keywords, **self.keywords}
-                    self.bound.extend(function.args)
-                function = function.func
-            elif is_a(function, types.MethodType):
-                if root:
-                    self.bound.append(function.__self__)
-                function = function.__func__
-            elif is_a(function, types.FunctionType):
-                self.functions[id(function.__code__)] = function
-                if not hasattr(function, "__wrapped__"):
-                    return
-                function = function.__wrapped__
-            elif is_a(function, type) or function is None or function is ABSENT:
-                return
-            else:
-                wrapped, _ = static_attribute(function, "__wrapped__")
-                if wrapped is ABSENT and root:
-                    self.bound.append(function)
-                function = static_attribute(type(function), "__call__")[0] if wrapped is ABSENT else wrapped
+        for f in layers(function) if function is not None else ():
+            if is_a(f, types.FunctionType):
+                self.functions[id(f.__code__)] = f
+            elif root and is_a(f, functools.partial):
+                self.keywords = {**f.keywords, **self.keywords}
+                self.bound.extend(f.args)
+            elif root and not is_a(f, type):
+                self.bound.append(f.__self__ if is_a(f, types.MethodType) else f)
 
     # --- events
 
@@ -177,7 +152,7 @@ class Watch:
         if step.jump is not None:
             self.decisions.depart(state, step.jump)
 
-    def leave(self, frame, value=ABSENT) -> None:
+    def leave(self, frame, value=MISSING) -> None:
         """A frame of user code ends, with a value or an exception."""
         state = self.frames.pop(id(frame), None)
         if state is not None:
@@ -187,23 +162,16 @@ class Watch:
         self.decisions.finish(state)
         caller = state.parent
         state.liner = state.frame = None  # no reference cycle: the collector is paused while tracing
-        if caller is None or value is ABSENT or caller.frame is not frame.f_back:
+        if caller is None or value is MISSING or caller.frame is not frame.f_back:
             return
         known = self.registry.find(value)
         if known is None and is_a(value, Tracer):
             known = Found(value, "the result", "traced")
-        span = self.span_at(caller)
-        if span is not None and known is not None:
-            caller.returned[span] = known
-        elif span is not None:
-            caller.returned.pop(span, None)
-
-    @staticmethod
-    def span_at(state: FrameState):
-        """The end of the expression that the frame is at."""
-        table, index = positions_of(state.code), state.frame.f_lasti // 2
-        position = table[index] if 0 <= index < len(table) else (None,) * 4
-        return None if position[1] is None else (position[1], position[3])
+        _, line, _, column = position_at(caller.code, caller.frame.f_lasti)  # the end of the expression that it is at
+        if known is not None and line is not None:
+            caller.returned[line, column] = known
+        else:
+            caller.returned.pop((line, column), None)
 
     @staticmethod
     def equations() -> tuple[object, int]:
@@ -220,8 +188,8 @@ class Watch:
         names = code.co_varnames[:count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
         defaults = self._defaults(state) if state.plan.node is not None else {}
         for name in names:
-            value = scope.get(name, ABSENT)
-            if value is ABSENT or is_a(value, Tracer):
+            value = scope.get(name, MISSING)
+            if value is MISSING or is_a(value, Tracer):
                 continue
             if name in defaults and defaults[name][0] is value:
                 path = f"default {name} of {code.co_name}"
@@ -232,7 +200,7 @@ class Watch:
                 self.registry.add(value, name, "outside")
 
     def _root_parameter(self, state: FrameState, name: str, value) -> None:
-        if self.keywords.get(name, ABSENT) is value:
+        if self.keywords.get(name, MISSING) is value:
             self._give(state, name, Found(value, f"argument of partial {name}", "outside"), state.plan.node)
         elif self._is_bound(value):
             bound = name == "self" or not is_a(value, IMMEDIATE)
@@ -296,7 +264,7 @@ class Watch:
             return None
         value, path = found.value, found.path
         if found.origin == "shape":
-            self.shapes.setdefault((clip(f"{path} = {shape_text(value)}"), self.place(state, node)))
+            self.shapes.setdefault((one_line(f"{path} = {shape_text(value)}"), self.place(state, node)))
             return None
         if is_a(value, enum.Enum) and path.endswith(f"{type(value).__name__}.{vars(value).get('_name_')}"):
             return None  # a member named in the source is a constant of it
@@ -306,8 +274,8 @@ class Watch:
         key = path, id(state.frame.f_globals) if path.startswith("global ") else 0
         read = self.reads.get(key)
         if read is None:
-            text = "missing" if value is ABSENT else summary(value)
-            kept = value if kind_of(value) in _VALUES else ABSENT
+            text = "missing" if value is MISSING else summary(value)
+            kept = value if kind_of(value) in _VALUES else MISSING
             read = self.reads[key] = ReadRecord(path, kind, text, self.place(state, node), found.origin, kept)
         read.count += 1
         self._mark(read, node)
@@ -331,7 +299,7 @@ class Watch:
             return "environment"
         if path.endswith(".get()"):
             return "context"
-        if value is ABSENT:
+        if value is MISSING:
             return "key"
         if path.startswith("len("):
             return "length"
@@ -360,12 +328,12 @@ class Watch:
     def membership(self, node: ast.Compare, state: FrameState) -> Found | None:
         """``key in container`` for a plain key and a container from outside."""
         key, holder = self.values.find(node.left, state), self.values.find(node.comparators[0], state)
-        if key is None or holder is None or not plain_key(key.value):
+        if key is None or holder is None or not is_plain_key(key.value):
             return None
         owner = holder.value
         if is_a(owner, dict) or type(owner).__name__ == "_Environ":
-            there = plain_item(owner, key.value) is not ABSENT
-        elif is_a(owner, (set, frozenset)) or (is_a(owner, (list, tuple)) and plain_key(tuple(owner))):
+            there = item(owner, key.value) is not MISSING
+        elif is_a(owner, (set, frozenset)) or (is_a(owner, (list, tuple)) and is_plain_key(tuple(owner))):
             there = key.value in owner
         else:
             return None
@@ -449,7 +417,7 @@ class Watch:
         text = self.text(state, node, 1000)
         if len(text) <= 50:
             return text
-        return clip(self.text(state, node.func, 1000), 54) + "(...)"
+        return one_line(self.text(state, node.func, 1000), 54) + "(...)"
 
     # --- writes
 
@@ -505,7 +473,7 @@ class Watch:
     def place(state: FrameState, node) -> Place:
         """The place of a node in the code that runs."""
         name = getattr(state.code, "co_qualname", state.code.co_name)
-        for nested in (*COMPREHENSIONS, "<genexpr>"):
+        for nested in NESTED:
             name = name.replace(f".<locals>.{nested}", "")
         return Place(state.code.co_filename, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, name)
 

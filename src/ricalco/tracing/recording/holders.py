@@ -13,8 +13,8 @@ from ricalco.avals import trees
 from ricalco.core import Tracer
 from ricalco.core.references import Reference
 from ricalco.python.places import Place
+from ricalco.python.reach import find_name
 from ricalco.python.users import is_our_module, is_ours, passes_on, whose
-from ricalco.tracing.recording.names import find_name
 
 _DEPTH, _WIDTH = 10, 64
 # What these hold is gone soon, or is nobody's state.

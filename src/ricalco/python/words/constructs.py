@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.python.sites import MISSING, Site
+from ricalco.python.reading import MISSING
+from ricalco.python.words.site import Site
 
 _BUILTINS = {name: getattr(builtins, name) for name in (
     "abs all any bin bool bytearray bytes chr complex divmod filter float format hex int len max min oct pow "

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ricalco.core.constructs import Use, comparison_text, numpy_name, outer_test
-from ricalco.python.sites import Site
+from ricalco.python.words.constructs import Use, comparison_text, numpy_name, outer_test
+from ricalco.python.words.site import Site
 
 _SIZES = ("zeros", "ones", "full", "empty", "arange", "linspace", "eye", "reshape", "broadcast_to", "tile",
           "repeat", "iota", "ShapeDtypeStruct")

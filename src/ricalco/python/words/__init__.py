@@ -1,0 +1,1 @@
+"""What errors about traced values say; loaded when one is raised."""
