@@ -10,17 +10,27 @@ import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
 
-from ricalco.python.reading import MISSING, closure, defaults, fields_of, is_a, is_array, layers, parts
+from ricalco.python.reading import (
+    MISSING,
+    closure,
+    codes_in,
+    defaults,
+    fields_of,
+    is_a,
+    is_array,
+    is_plain_key,
+    layers,
+    parts,
+)
 
 _LIMIT, _DEPTH = 20_000, 6
-_SHOWN_KEYS = {str, int, float, bool, bytes, tuple, type(None)}
 
 
 def words(kind: str, key) -> str:
     """The text of a step: ``.bias``, ``[3]``."""
     if kind == "attribute":
         return f".{key}"
-    return f"[{key!r}]" if type(key) in _SHOWN_KEYS else "[...]"
+    return f"[{key!r}]" if is_plain_key(key) else "[...]"
 
 
 def find_name(function, target) -> str | None:
@@ -77,7 +87,7 @@ def _seen_by_function(f: types.FunctionType, pending: list) -> Iterator[tuple[st
             yield f"closure {name} of {owner}" if owner and is_array(value) else f"closure {name}", value
             if type(value) in (types.FunctionType, types.MethodType):
                 pending.append(value)
-    for name in names_in(f.__code__):
+    for name in dict.fromkeys([name for code in codes_in(f.__code__) for name in code.co_names]):
         if name in f.__globals__:
             value = f.__globals__[name]
             yield f"global {name}", value
@@ -85,11 +95,3 @@ def _seen_by_function(f: types.FunctionType, pending: list) -> Iterator[tuple[st
                 pending.append(value)
     for name, value in defaults(f):
         yield f"default {name}", value
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The names of globals and attributes in code, and in what is defined in it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if type(constant) is types.CodeType:
-            yield from names_in(constant)

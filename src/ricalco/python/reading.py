@@ -217,6 +217,14 @@ def layers(function) -> Iterator:
             return
 
 
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those of what is defined in it, at any depth."""
+    yield code
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            yield from codes_in(constant)
+
+
 def closure(function: types.FunctionType) -> list[tuple[str, object]]:
     """The variables that a function closes over; those that are not set yet are MISSING."""
     found = []

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import types
 
 from ricalco.python.places import Place
-from ricalco.python.syntax import tree_of
+from ricalco.python.reading import layers
+from ricalco.python.syntax import FUNCTIONS, tree_of
 
 _ADDING = {"append", "appendleft", "add", "extend", "extendleft", "insert", "update", "setdefault", "put", "push",
            "put_nowait", "__setitem__", "register"}
@@ -20,7 +20,8 @@ def stored_at(path: str, function, codes, created: str | None) -> Place | None:
     `codes` are what ran, `created` is where the value was made. None if nothing in the files of that code fits, or
     several statements do equally well.
     """
-    running = [c for c in (*codes, *_codes_of(function)) if c is not None]
+    called = [f.__code__ for f in layers(function) if type(f) is types.FunctionType]
+    running = [c for c in (*codes, *called) if c is not None]
     root, steps = _parts(path)
     for count in range(len(steps), -1, -1):  # what was stored may hold the value deeper down
         found = _stores(_Wanted(root, steps[:count], count < len(steps)), running, created) if count or root else []
@@ -39,8 +40,8 @@ def _stores(wanted: _Wanted, running: list, created: str | None) -> list[tuple[i
             continue
         names = {c.co_name for c in running if c.co_filename == file}
         for node in tree.parents:
-            if hasattr(node, "lineno") and wanted.stored_by(node, tree.parents):
-                place = _place(file, node, tree.parents)
+            if hasattr(node, "lineno") and wanted.stored_by(node, tree):
+                place = _place(file, node, tree)
                 found[file, place.line] = _rank(place, names, created), place
     return list(found.values())
 
@@ -63,28 +64,9 @@ def _rank(place: Place, names: set[str], created: str | None) -> int:
     return rank + (after if after >= 0 else 10_000 - after)
 
 
-def _codes_of(function):
-    """The code of a function and of those that it wraps. Runs none of the user's."""
-    for _ in range(16):
-        if issubclass(type(function), functools.partial):
-            function = function.func
-        elif type(function) is types.MethodType:
-            function = function.__func__
-        elif type(function) is types.FunctionType:
-            yield function.__code__
-            function = function.__dict__.get("__wrapped__")
-        else:
-            if not callable(function) or type(type(function).__call__) is not types.FunctionType:
-                return
-            function = type(function).__call__
-
-
-def _place(file: str, node, parents) -> Place:
-    while node in parents and not isinstance(node, ast.stmt):
-        node = parents[node]
-    outer = node
-    while outer in parents and not isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        outer = parents[outer]
+def _place(file: str, node, tree) -> Place:
+    node = next((outer for outer in tree.outward(node) if isinstance(outer, ast.stmt)), tree.root)
+    outer = next((outer for outer in tree.outward(node) if isinstance(outer, FUNCTIONS)), None)
     name = getattr(outer, "name", "<lambda>" if isinstance(outer, ast.Lambda) else "<module>")
     return Place(file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, name)
 
@@ -100,11 +82,11 @@ class _Wanted:
             before = before[:-1]
         self.container = (before[-1][0] or before[-1][1].strip("'\"")) if before else root
 
-    def stored_by(self, node, parents) -> bool:
+    def stored_by(self, node, tree) -> bool:
         """Whether `node` is a target or a call that stores something there."""
         if self.bare and not (self.deeper and isinstance(node, ast.Call)):
             return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == self.container and \
-                _declared(node, parents)
+                _declared(node, tree)
         if self.attribute is not None:
             if self.deeper and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 return node.func.attr in _ADDING and _last_name(node.func.value) == self.attribute
@@ -118,11 +100,9 @@ class _Wanted:
         return isinstance(node, ast.AugAssign) and _last_name(node.target) == self.container
 
 
-def _declared(node: ast.Name, parents) -> bool:
+def _declared(node: ast.Name, tree) -> bool:
     """Whether the function around a name says ``global`` or ``nonlocal`` of it."""
-    outer = node
-    while outer in parents and not isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        outer = parents[outer]
+    outer = next((o for o in tree.outward(node) if isinstance(o, (ast.FunctionDef, ast.AsyncFunctionDef))), tree.root)
     return any(isinstance(inner, (ast.Global, ast.Nonlocal)) and node.id in inner.names for inner in ast.walk(outer))
 
 

@@ -5,7 +5,6 @@ program is; where that cannot be told, it is traced again, which is always right
 """
 from __future__ import annotations
 
-import dis
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
@@ -15,6 +14,8 @@ from ricalco.avals import options
 from ricalco.avals.memory import Memo
 from ricalco.core import state
 from ricalco.engine import DeviceArray
+from ricalco.python.reading import closure, defaults
+from ricalco.python.scan import argument_of, instructions
 from ricalco.python.users import is_user
 
 _DEPTH = 4  # of functions that call functions
@@ -92,15 +93,11 @@ def _function(function: FunctionType, marks: list, held: list, depth: int) -> bo
         return False
     marks.append(id(code))
     held.append(code)
-    try:
-        cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # a cell that is not filled yet
-        return False
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    cells, given = closure(function), defaults(function)
     scope, builtins = function.__globals__, function.__builtins__
-    read = [scope[name] if name in scope else builtins.get(name) for name in names]
-    marks.append((len(cells), len(defaults)))
-    return all(_contents(value, marks, held, depth - 1) for value in (*cells, *defaults, *read))
+    read = [(name, scope[name] if name in scope else builtins.get(name)) for name in names]
+    marks.append((len(cells), len(given)))
+    return all(_contents(value, marks, held, depth - 1) for _, value in (*cells, *given, *read))
 
 
 def _globals_read(code: CodeType) -> tuple[str, ...] | None:
@@ -108,13 +105,11 @@ def _globals_read(code: CodeType) -> tuple[str, ...] | None:
     known = _reads.get(id(code))
     if known is not None:
         return known[1]
-    names: dict[str, None] = {}
-    pure = True
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in _STORES or instruction.argval in _IMPURE_NAMES:
-            pure = False
-        elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names[instruction.argval] = None
+    steps = instructions(code)
+    mentioned = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars,
+                 *[c for c in code.co_consts if isinstance(c, str)]}
+    pure = _IMPURE_NAMES.isdisjoint(mentioned) and _STORES.isdisjoint([step[0] for step in steps])
+    names = dict.fromkeys([argument_of(code, step) for step in steps if step[0] in ("LOAD_GLOBAL", "LOAD_NAME")])
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner = _globals_read(constant)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ricalco.avals.memory import Memo
 from ricalco.python.places import clip
+from ricalco.python.reading import codes_in
 from ricalco.python.syntax import FUNCTIONS, MOVES, NESTED, Tree, tree_of
 
 # Places that a line of code does not stand for.
@@ -75,7 +76,7 @@ class Plan:
         self.locals = frozenset(code.co_varnames) | frozenset(code.co_cellvars)
         outer = getattr(code, "co_qualname", code.co_name).split(".<locals>")
         self.closure_owner = outer[-2].rpartition(".")[2] if len(outer) > 1 else ""
-        self.lines = frozenset(_lines_of(code, instructions))
+        self.lines = frozenset(_lines_of(code))
         loops = (ast.For, ast.AsyncFor, ast.While)
         self.loop_lines = frozenset(n.lineno for n in ast.walk(self.node) if isinstance(n, loops)) if self.node else ()
         self.steps = _steps(self, instructions)
@@ -133,13 +134,10 @@ def _within(position, node) -> bool:
     return start <= (position.lineno, position.col_offset) and (position.end_lineno, position.end_col_offset) <= end
 
 
-def _lines_of(code: CodeType, instructions) -> set[int]:
+def _lines_of(code: CodeType) -> set[int]:
     """Lines of `code` that hold code, and of the functions defined in it (without their heads)."""
-    found = {i.positions.lineno for i in instructions if i.opname not in _PROLOGUE and i.positions.lineno}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _lines_of(constant, list(dis.get_instructions(constant)))
-    return found
+    return {i.positions.lineno for inner in codes_in(code) for i in dis.get_instructions(inner)
+            if i.opname not in _PROLOGUE and i.positions.lineno}
 
 
 _plans = Memo(1024)
@@ -373,3 +371,19 @@ def source_text(tree, node, limit: int = 60) -> str:
     if tree is None:
         return getattr(node, "id", "")
     return clip(" ".join(tree.text(node).split()), limit)
+
+
+def loads_of(root, name: str) -> list:
+    """Where the name is used."""
+    return [n for n in ast.walk(root) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+
+
+def assigned_loads(node, plan: Plan) -> list:
+    """Uses of the name that the expression is assigned to, if it is: ``lr = config["lr"]``."""
+    if plan.tree is None:
+        return []
+    parent = plan.tree.parents.get(node)
+    targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]
+    names = [t.id for t in targets if isinstance(t, ast.Name)]
+    scope = plan.enclosing() if names and isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) else None
+    return [use for name in names for use in loads_of(scope, name)] if scope is not None else []

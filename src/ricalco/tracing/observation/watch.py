@@ -16,19 +16,20 @@ from ricalco.core import Tracer
 from ricalco.core import state as interpreter
 from ricalco.core.references import Reference
 from ricalco.python.places import Place, position_at
-from ricalco.python.reading import IMMEDIATE, MISSING, is_a, is_plain_key, item, layers
-from ricalco.python.syntax import NESTED
+from ricalco.python.reach import reach
+from ricalco.python.reading import IMMEDIATE, MISSING, codes_in, is_a, is_plain_key, item, layers
+from ricalco.python.syntax import COMPREHENSIONS, NESTED
 from ricalco.python.users import is_library_type
 from ricalco.tracing.observation.decisions import Decisions
 from ricalco.tracing.observation.effects import changes_argument, dropped_update, effect_of_call
-from ricalco.tracing.observation.plan import Plan, extended, measures, plan_of, source_text
-from ricalco.tracing.observation.state import (
-    FrameState,
-    ReadRecord,
+from ricalco.tracing.observation.plan import (
+    Plan,
     assigned_loads,
-    holds_tracers,
-    inner_codes,
+    extended,
     loads_of,
+    measures,
+    plan_of,
+    source_text,
 )
 from ricalco.tracing.observation.values import Evaluator, Found, Registry, kind_of, one_line, summary
 from ricalco.tracing.recording.branching import branch_words
@@ -36,6 +37,57 @@ from ricalco.tracing.recording.branching import branch_words
 _CACHED = type(functools.cache(len))
 _MUTABLE = (list, dict, set, bytearray, np.ndarray)
 _VALUES = ("number", "string", "bool", "None", "array")
+
+
+class FrameState:
+    """A frame of user code that runs. Dropped when the frame is left.
+
+    Attributes
+    ----------
+    parent : FrameState or None
+        The nearest frame of user code that called it.
+    given : dict
+        Parameters whose value is a default, static, or given by a `partial`.
+    returned : dict
+        What calls in this frame have returned, where that is traced or from outside, by the end of the call.
+    jump, loops, tests
+        See `Decisions`.
+    """
+    __slots__ = ("code", "frame", "given", "is_class_body", "jump", "last_line", "liner", "loops", "made_inside",
+                 "parent", "plan", "returned", "tests")
+
+    def __init__(self, frame, plan: Plan, parent: FrameState | None, made_inside):
+        self.frame, self.code, self.plan, self.parent = frame, frame.f_code, plan, parent
+        self.given: dict[str, Found] = {}
+        self.returned: dict[tuple, Found] = {}
+        self.made_inside = made_inside
+        self.is_class_body = isinstance(plan.node, ast.ClassDef)
+        self.last_line = 0
+        # A comprehension is a frame of its own on Python 3.11, and none later: its lines are those around it.
+        self.liner = parent.liner if parent is not None and self.code.co_name in COMPREHENSIONS else self
+        self.jump, self.loops, self.tests = None, {}, {}
+
+
+class ReadRecord:
+    """A `Read` in the making.
+
+    Attributes
+    ----------
+    value : object
+        If it is a plain number or an array: held until the account is made.
+    uses : dict of node to Plan
+        Where the value is used, as far as the syntax tells.
+    marks : dict of node to list of (int, int)
+        At each read: which recording, and how many equations it had.
+    """
+    __slots__ = ("count", "kind", "marks", "origin", "path", "place", "summary", "uses", "value")
+
+    def __init__(self, path: str, kind: str, text: str, place: Place, origin: str, value):
+        self.path, self.kind, self.summary, self.place, self.origin = path, kind, text, place, origin
+        self.value = value
+        self.count = 0
+        self.uses: dict[ast.AST, Plan] = {}
+        self.marks: dict[ast.AST, list[tuple[int, int]]] = {}
 
 
 class Watch:
@@ -115,7 +167,7 @@ class Watch:
         plan = self.plans.get(id(code))
         if plan is None:
             plan = self.plans[id(code)] = plan_of(code, frame.f_globals)
-            for inner in inner_codes(code):
+            for inner in list(codes_in(code))[1:]:
                 self.made_inside.setdefault(id(inner), set()).update(code.co_cellvars)
         self.calls[id(code)] += 1
         outer = frame.f_back
@@ -209,7 +261,8 @@ class Watch:
         elif is_a(value, IMMEDIATE):
             state.given[name] = Found(value, name, "static")
         else:
-            self.registry.add(value, name, "argument" if holds_tracers(value) else "static")
+            traced = any(is_a(inner, Tracer) for _, inner in reach([(name, value)], depth=4))
+            self.registry.add(value, name, "argument" if traced else "static")
 
     def _is_bound(self, value) -> bool:
         """Whether the observed function is a method of `value`, or a `partial` of it."""

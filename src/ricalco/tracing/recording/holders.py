@@ -1,4 +1,7 @@
-"""What holds a value: a walk against the references, from the value to something that the user can name."""
+"""Who holds a value that outlived its trace: a walk against the references, from the value to what the user can name.
+
+Loaded when something has leaked.
+"""
 from __future__ import annotations
 
 import functools
@@ -12,19 +15,20 @@ from typing import NamedTuple
 from ricalco.avals import trees
 from ricalco.core import Tracer
 from ricalco.core.references import Reference
-from ricalco.python.places import Place
-from ricalco.python.reach import find_name
+from ricalco.python.places import Place, short_path
+from ricalco.python.reach import find_name, words
+from ricalco.python.reading import MISSING, closure, contents, fields_of, layers, slots_of
+from ricalco.python.stores import stored_at
 from ricalco.python.users import is_our_module, is_ours, passes_on, whose
 
+_SHOWN = 4  # holders that a message names
+_SEARCHED = 16  # tracers that holders are looked for
 _DEPTH, _WIDTH = 10, 64
 # What these hold is gone soon, or is nobody's state.
 _ENDS = (types.FrameType, types.TracebackType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType,
          logging.LogRecord, types.ModuleType)
-_MISSING = object()
 _HANDED_OUT = "ricalco.numpy."  # objects like `x.at[0]` are the user's to keep
-_SHOWN_KEYS = {str, int, float, bool, bytes, type(None)}
 _PASSING = {"list_iterator", "tuple_iterator", "dict_itemiterator", "dict_valueiterator", "set_iterator"}
-_EMPTY = types.CellType()
 
 
 class Holder(NamedTuple):
@@ -49,6 +53,39 @@ class Holder(NamedTuple):
     created: str | None = None
     stored: Place | None = None
 
+    def __str__(self) -> str:
+        where = ""
+        if self.stored is not None:
+            where = f"\n    stored at {self.stored.where}: {self.stored.text}"
+        elif self.created:
+            where = f"\n    made at {short_path(self.created)}"
+        return f"  {self.path}: {self.type}{self.computed}{where}"
+
+
+def holders_of(suspects: list, function, programs: set[int], codes: dict) -> tuple[tuple[Holder, ...], int]:
+    """What the user can name of what holds these tracers, and how many more tracers there are.
+
+    Parameters
+    ----------
+    suspects : list of Tracer
+    function : callable
+        The traced one.
+    programs : set of int
+        Ids of objects whose references do not count.
+    codes : dict
+        The code objects that ran, by id.
+    """
+    function, count, suspects = user_function(function), len(suspects), suspects[:_SEARCHED]
+    found: dict[str, Holder] = {}
+    for number, path in _Search(function, programs | {id(suspects)}).paths(suspects).items():
+        tracer = suspects[number]
+        origin = tracer.owner.origin(tracer)
+        computed = f", computed from {', '.join(f'`{a}`' for a in origin.arguments[:4])}" if origin.arguments else ""
+        found.setdefault(path, Holder(path, tracer.aval.short, computed, origin.created,
+                                      stored_at(path, function, codes.values(), origin.created)))
+    holders = tuple(found.values())
+    return holders[:_SHOWN], len(holders[_SHOWN:]) + count - len(suspects)
+
 
 class _Step:
     """An object on the way from a value to something that the user can name.
@@ -67,19 +104,18 @@ class _Step:
     """
     __slots__ = ("cell", "key", "obj", "start", "suffix")
 
-    def __init__(self, obj, suffix: str, before: _Step | None, start: int = 0):
-        self.obj, self.suffix = obj, suffix
-        self.start = start if before is None else before.start
-        self.key, self.cell = _MISSING, None
+    def __init__(self, obj, suffix: str, start: int, key=MISSING, cell: int | None = None):
+        self.obj, self.suffix, self.start, self.key, self.cell = obj, suffix, start, key, cell
 
     @property
     def text(self) -> str:
-        if self.key is _MISSING:
-            return self.suffix
-        return f"[{self.key!r}]{self.suffix}" if type(self.key) in _SHOWN_KEYS else f"[...]{self.suffix}"
+        return self.suffix if self.key is MISSING else words("item", self.key) + self.suffix
+
+    def to(self, holder, suffix: str, **more) -> _Step:
+        return _Step(holder, suffix, self.start, **more)
 
 
-class Holders:
+class _Search:
     """A search for what holds values that `function` made.
 
     Parameters
@@ -91,10 +127,12 @@ class Holders:
     """
 
     def __init__(self, function, ignored: set[int]):
-        self.function, self.ignored = user_function(function), ignored
-        self.receiver = _receiver(self.function)
-        self.functions = _functions(self.function)
-        self.locals, self.closures = _locals_of_user_frames(), _closures(self.functions)
+        self.function, self.ignored = function, ignored
+        self.functions = list(layers(function))
+        self.receiver = _receiver(self.functions)
+        self.locals = _locals_of_user_frames()
+        self.closures = {id(v): f"closure {name}" for f in self.functions if type(f) is types.FunctionType
+                         for name, v in closure(f) if v is not MISSING}
         self._carriers: list = []  # (number of a value, a tracer that holds it)
         self._roots: dict[int, str] = {}
         self._locals: dict[int, str] = {}  # the same, through variables of functions that are running
@@ -110,7 +148,7 @@ class Holders:
 
     def _walk(self, values: list) -> None:
         """Breadth first: each level is one pass over all objects that the collector knows."""
-        level = [_Step(value, "", None, number) for number, value in enumerate(values)]
+        level = [_Step(value, "", number) for number, value in enumerate(values)]
         seen = set(map(id, values))
         mine = [values, level]  # kept, so that their ids stay their own
         for _ in range(_DEPTH):
@@ -150,107 +188,76 @@ class Holders:
             return None
         if issubclass(cls, (Tracer, Reference)):  # what is differentiated or mapped over, a reference: they hold one
             self._carriers.append((step.start, holder))
-            return _Step(holder, step.suffix, step)
+            return step.to(holder, step.suffix)
         if issubclass(cls, type):
-            return None if is_ours(holder) or step.key is _MISSING else \
+            return None if is_ours(holder) or step.key is MISSING else \
                 f"{holder.__qualname__.rpartition('<locals>.')[2]}.{step.key}{step.suffix}"
         if is_ours(cls) and cls is not trees.Partial and not cls.__module__.startswith(_HANDED_OUT):
             return None
-        if issubclass(cls, dict):
-            return self._dict_step(holder, step)
-        if issubclass(cls, (list, tuple, deque)):
-            base = next(base for base in (list, tuple, deque) if issubclass(cls, base))
-            index = next((i for i, x in enumerate(base.__iter__(holder)) if x is step.obj), None)
-            if type(step.obj) is types.CellType:
-                found = _Step(holder, step.suffix, step)
-                found.cell = index
-                return found
-            return _Step(holder, f"[{index}]{step.text}", step)
+        if issubclass(cls, (dict, list, tuple, deque)):
+            return self._container_step(holder, step)
         if cls is types.FunctionType:
             return self._function_step(holder, step)
         return self._object_step(holder, step)
 
-    def _dict_step(self, holder: dict, step: _Step) -> _Step | str | None:
-        key = next((k for k, v in list(dict.items(holder)) if v is step.obj), _MISSING)
-        if key is _MISSING:
-            return _Step(holder, f" (a key){step.text}", step)
+    def _container_step(self, holder, step: _Step) -> _Step | str | None:
+        kind, key = next(((kind, key) for kind, key, v in contents(holder) if v is step.obj), ("key", None))
+        if kind == "key":
+            return step.to(holder, f" (a key){step.text}")
+        if type(step.obj) is types.CellType:
+            return step.to(holder, step.suffix, cell=key)
+        if not issubclass(type(holder), dict):
+            return step.to(holder, words(kind, key) + step.text)
         name = dict.get(holder, "__name__")
         module = sys.modules.get(name) if type(name) is str else None
-        if (module is not None and _fields_of(module) is holder) or dict.__contains__(holder, "__builtins__"):
+        if (module is not None and fields_of(module) is holder) or dict.__contains__(holder, "__builtins__"):
             return None if is_our_module(name) else f"global {key}{step.text}"
-        found = _Step(holder, step.text, step)
-        found.key = key
-        return found
+        return step.to(holder, step.text, key=key)
 
     def _function_step(self, holder: types.FunctionType, step: _Step) -> _Step | str:
         if step.obj is holder.__closure__ and step.cell is not None:
             name = f"closure {holder.__code__.co_freevars[step.cell]}"
             if any(holder is f for f in self.functions):
                 return f"{name}{step.suffix}"
-            return _Step(holder, f" ({name}){step.suffix}", step)
-        if step.key is not _MISSING and holder.__dict__ is step.obj:
-            return _Step(holder, f".{step.key}{step.suffix}", step)
-        return _Step(holder, step.text, step)
+            return step.to(holder, f" ({name}){step.suffix}")
+        if step.key is not MISSING and holder.__dict__ is step.obj:
+            return step.to(holder, f".{step.key}{step.suffix}")
+        return step.to(holder, step.text)
 
     def _object_step(self, holder, step: _Step) -> _Step | str:
         if type(holder) is functools._lru_cache_wrapper:
             return f"the cache of {holder.__name__}"
         if issubclass(type(holder), (set, frozenset)):
-            return _Step(holder, f" (an element){step.text}", step)
-        if step.key is not _MISSING and _fields_of(holder) is step.obj:
+            return step.to(holder, f" (an element){step.text}")
+        fields = fields_of(holder)
+        if step.key is not MISSING and fields is step.obj:
             suffix = f".{step.key}{step.suffix}"
         else:
-            name = _attribute(holder, step.obj)
-            suffix = f".{name}{step.text}" if name is not None else step.text
-        return f"self{suffix}" if self.receiver is not None and holder is self.receiver else _Step(holder, suffix, step)
+            names = [name for name, v in (*list(fields.items()), *slots_of(holder)) if v is step.obj]
+            suffix = f".{names[0]}{step.text}" if names else step.text
+        return f"self{suffix}" if self.receiver is not None and holder is self.receiver else step.to(holder, suffix)
 
 
 def user_function(function):
     """The user's function that one of the library's calls."""
     for _ in range(8):
-        inner = function.function if is_ours(type(function)) and hasattr(function, "function") else None
-        if inner is None and type(function) is types.FunctionType and whose(function.__code__.co_filename) == "ours":
-            cells = [cell.cell_contents for cell in function.__closure__ or () if cell != _EMPTY]
-            inner = next((x for x in cells if callable(x) and not isinstance(x, type)), None)
+        inner = None
+        if is_ours(type(function)):
+            inner = getattr(function, "function", None)
+        elif type(function) is types.FunctionType and whose(function.__code__.co_filename) == "ours":
+            inner = next((x for _, x in closure(function) if callable(x) and not isinstance(x, type)), None)
         if inner is None:
             return function
         function = inner
     return function
 
 
-def _receiver(function):
+def _receiver(functions: list):
     """The ``self`` of a bound method or a callable object."""
-    while issubclass(type(function), functools.partial):
-        function = function.func
-    if type(function) is types.MethodType:
-        return function.__self__
-    return None if type(function) in (types.FunctionType, types.BuiltinFunctionType) else function
-
-
-def _functions(function) -> list:
-    """The function and those that it wraps."""
-    found = []
-    while function is not None and len(found) < 16:
-        found.append(function)
-        if issubclass(type(function), functools.partial):
-            function = function.func
-        elif type(function) is types.MethodType:
-            function = function.__func__
-        else:
-            function = function.__dict__.get("__wrapped__") if type(function) is types.FunctionType else None
-    return found
-
-
-def _closures(functions: list) -> dict[int, str]:
-    """What the functions close over, by the id of its value."""
-    found: dict[int, str] = {}
-    for function in functions:
-        if type(function) is not types.FunctionType:
-            continue
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            if cell != _EMPTY:
-                found[id(cell.cell_contents)] = f"closure {name}"
-    return found
+    first = next((f for f in functions if not issubclass(type(f), functools.partial)), None)
+    if type(first) is types.MethodType:
+        return first.__self__
+    return None if type(first) in (types.FunctionType, types.BuiltinFunctionType) else first
 
 
 def _locals_of_user_frames() -> dict[int, str]:
@@ -263,28 +270,3 @@ def _locals_of_user_frames() -> dict[int, str]:
                 found.setdefault(id(value), f"local {variable} of {frame.f_code.co_name}")
         frame = frame.f_back
     return found
-
-
-def _fields_of(holder):
-    """The ``__dict__`` of an object, or None. Runs none of the user's code."""
-    try:
-        return object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        return None
-
-
-def _attribute(holder, obj) -> str | None:
-    """The attribute of `holder` that is `obj`. Runs none of the user's code."""
-    fields = _fields_of(holder)
-    for name, value in list(fields.items()) if isinstance(fields, dict) else ():
-        if value is obj:
-            return name
-    for cls in type(holder).__mro__:
-        for name, member in list(vars(cls).items()):
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    if member.__get__(holder) is obj:
-                        return name
-                except AttributeError:  # the slot is unset
-                    continue
-    return None

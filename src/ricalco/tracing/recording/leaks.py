@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from collections import Counter
 from itertools import chain
@@ -10,12 +11,8 @@ from ricalco.avals import options
 from ricalco.core import Tracer, eager_trace, state
 from ricalco.core.errors import JAXTypeError
 from ricalco.ir import Jaxpr, Literal
-from ricalco.python.places import short_path, warn_at_user_line
-from ricalco.python.stores import stored_at
-from ricalco.tracing.recording.holders import Holder, Holders, user_function
+from ricalco.python.places import warn_at_user_line
 
-_SHOWN = 4  # holders that a message names
-_SEARCHED = 16  # tracers that holders are looked for
 # What `getrefcount` says, when it is mapped over a list, of an object that one container more holds.
 _BASE = next(map(sys.getrefcount, [object()])) + 1
 
@@ -27,11 +24,11 @@ class LeakedTracerWarning(UserWarning):
     ----------
     function : str
         The function that was traced.
-    holders : tuple of Holder
+    holders : tuple of holders.Holder
         What holds the values, with the line that stored them as far as it can be told.
     """
 
-    def __init__(self, function: str, holders: tuple[Holder, ...], more: int = 0):
+    def __init__(self, function: str, holders: tuple, more: int = 0):
         self.function, self.holders = function, holders
         super().__init__(_message(function, holders, more))
 
@@ -47,22 +44,16 @@ class LeakedTracerError(JAXTypeError):
     ...     y, doubled = step(1.0)
     """
 
-    def __init__(self, function: str, holders: tuple[Holder, ...], more: int = 0):
+    def __init__(self, function: str, holders: tuple, more: int = 0):
         self.function, self.holders = function, holders
         self.stored = holders[0].path
         self.remedy = _remedy(function)
         super().__init__(_message(function, holders, more))
 
 
-def _message(function: str, holders: tuple[Holder, ...], more: int) -> str:
+def _message(function: str, holders: tuple, more: int) -> str:
     lines = [f"The trace of `{function}` has ended, and {holders[0].path} still holds a value of it, which means "
-             "nothing outside."]
-    for holder in holders:
-        lines.append(f"  {holder.path}: {holder.type}{holder.computed}")
-        if holder.stored is not None:
-            lines.append(f"    stored at {holder.stored.where}: {holder.stored.text}")
-        elif holder.created:
-            lines.append(f"    made at {short_path(holder.created)}")
+             "nothing outside.", *map(str, holders)]
     if more:
         lines.append(f"  and {more} more")
     return "\n".join([*lines, f"  Instead: {_remedy(function)}."])
@@ -123,7 +114,7 @@ def check_ended(trace, function) -> None:
     if suspects:
         debug = getattr(trace, "debug", None)
         name = debug.name if debug is not None else getattr(function, "__name__", "the function")
-        _report(user_function(function), name, suspects, set(), {})
+        _report(function, name, suspects, set(), {})
 
 
 def _held_elsewhere(jaxpr: Jaxpr, captures) -> bool:
@@ -144,22 +135,10 @@ def _suspects(jaxpr: Jaxpr, captures) -> list:
     return [v for count, v in zip(counts, variables) if count > _BASE + expected[id(v)]]
 
 
-# --- who holds it? ---------------------------------------------------------------------------------------
-
 def _report(function, name: str, suspects: list, programs: set[int], codes: dict) -> None:
-    count, suspects = len(suspects), suspects[:_SEARCHED]
-    search = Holders(function, programs | {id(suspects)})
-    found: dict[str, Holder] = {}
-    for number, path in search.paths(suspects).items():
-        tracer = suspects[number]
-        origin = tracer.owner.origin(tracer)
-        computed = f", computed from {', '.join(f'`{a}`' for a in origin.arguments[:4])}" if origin.arguments else ""
-        found.setdefault(path, Holder(path, tracer.aval.short, computed, origin.created,
-                                      stored_at(path, function, codes.values(), origin.created)))
-    if not found:
+    found = importlib.import_module("ricalco.tracing.recording.holders").holders_of(suspects, function, programs, codes)
+    if not found[0]:
         return  # what holds it cannot be reached by the user's code
-    holders = tuple(found.values())
-    shown, more = holders[:_SHOWN], len(holders[_SHOWN:]) + count - len(suspects)
     if options.thread.current.check_leaks == "error":
-        raise LeakedTracerError(name, shown, more)
-    warn_at_user_line(LeakedTracerWarning(name, shown, more))
+        raise LeakedTracerError(name, *found)
+    warn_at_user_line(LeakedTracerWarning(name, *found))
