@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped
-from ricalco.core import No, Primitive, Trace
+from ricalco.core import No, Primitive, Runs, SubProgram, Trace, run_once
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, evaluate_reference
+from ricalco.ir.printer import programs_in
 
 NONE = No("not needed here")
 
@@ -65,10 +66,13 @@ halves_p = primitive(
 show_p = primitive("show", lambda x, *, text: [], lambda x, *, text: [], multiple_results=True,
                    effects=lambda *, text: frozenset({"print"}))
 tell_p = primitive("tell", lambda x: [], lambda x: [], multiple_results=True, effects=lambda: frozenset({"print"}))
-jit_p = primitive("jit", _called_infer, lambda *args, name, jaxpr: _run(jaxpr, *args), multiple_results=True)
+jit_p = primitive("jit", _called_infer, lambda *args, name, jaxpr: _run(jaxpr, *args), multiple_results=True,
+                  programs=lambda params: [run_once(params["jaxpr"], Runs.CALLED)])
 cond_p = primitive("cond", lambda index, *avals, branches: branches[0].out_avals,
-                   lambda index, *args, branches: _run(branches[int(index)], *args), multiple_results=True)
-odd_p = primitive("odd", lambda x, **params: x, lambda x, **params: x)
+                   lambda index, *args, branches: _run(branches[int(index)], *args), multiple_results=True,
+                   programs=lambda params: [SubProgram(b, Runs.BRANCH) for b in params["branches"]])
+odd_p = primitive("odd", lambda x, **params: x, lambda x, **params: x,
+                  programs=lambda params: [SubProgram(p, Runs.NEVER) for p in programs_in(tuple(params.values()))])
 dot_p = primitive("dot_general", lambda x, y, **params: shaped((x.shape[0], y.shape[1]), x.dtype),
                   lambda x, y, **params: x @ y)
 PRIMITIVES = {p.name: p for p in (sin_p, neg_p, add_p, mul_p, sub_p, sum_p, iota_p, broadcast_p, halves_p, show_p,

@@ -24,6 +24,8 @@ import numpy as np
 import ricalco, ricalco.numpy as jnp
 from ricalco import grad, jit, jvp, lax, vmap
 from ricalco.control.custom.jvp import custom_jvp
+from ricalco.custom_batching import custom_vmap, sequential_vmap
+from ricalco.custom_derivatives import linear_call
 
 XS = np.array([1.0, -1.0, 0.0, 3.0], np.float32)
 DOUBLED = [16, -1, 0, 12]
@@ -42,8 +44,20 @@ custom.defjvp(lambda p, t: (custom(*p), t[0]))
 def nested(v):
     return lax.while_loop(lambda c: c < 10, lambda c: doubled(c / 4), v)
 
+@custom_vmap
+def batched(v):
+    return doubled(v)
+batched.def_vmap(lambda size, mapped, v: (vmap(doubled)(v), True))
+
+def solved(v):
+    return lax.custom_linear_solve(lambda u: u, v, lambda matvec, b: doubled(b), symmetric=True)
+
+def called(v):
+    return linear_call(lambda r, u: u * doubled(r) / r, lambda r, u: u * doubled(r) / r, v, v)
+
 for name, body in {
-    "a loop": doubled, "in jit": jit(doubled),
+    "a loop": doubled, "under a batching rule": batched, "one after the other": sequential_vmap(doubled),
+    "in a linear solve": solved, "in a linear call": called, "in jit": jit(doubled),
     "in a scan": lambda v: lax.scan(lambda c, _: (doubled(c), None), v, length=2)[0],
     "in a conditional": lambda v: lax.cond(v < 100, doubled, lambda u: u, v),
     "in a mapped conditional": lambda v: lax.cond(v < 100, lambda u: lax.cond(u > 0, doubled, doubled, u), doubled, v),

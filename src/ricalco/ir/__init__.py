@@ -3,7 +3,20 @@ from ricalco.ir.checker import JaxprTypeError, check_jaxpr
 from ricalco.ir.evaluate import evaluate, evaluate_reference
 from ricalco.ir.parser import JaxprSyntaxError, parse_jaxpr
 from ricalco.ir.printer import lone_equation_text, to_text
-from ricalco.ir.program import Atom, ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var, clear_memos, key_of, subjaxprs
+from ricalco.ir.program import (
+    Atom,
+    ClosedJaxpr,
+    DebugInfo,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    clear_memos,
+    key_of,
+    programs_run,
+    subjaxprs,
+    subprograms,
+)
 from ricalco.ir.rewrite import (
     dce,
     hoist,
@@ -17,8 +30,8 @@ from ricalco.ir.summary import Count, Summary, summarize
 
 __all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
            "Literal", "Summary", "Var", "check_jaxpr", "clear_memos", "dce", "evaluate", "evaluate_reference", "hoist",
-           "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "split", "subjaxprs",
-           "substitute", "summarize"]
+           "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "programs_run", "split",
+           "subjaxprs", "subprograms", "substitute", "summarize"]
 
 # Printing and counting stand above the program's types, which must not know them.
 for _kind in (Jaxpr, ClosedJaxpr):

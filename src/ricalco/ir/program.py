@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ricalco.avals import ShapedArray
 from ricalco.avals.references import RefAval
+from ricalco.core import Runs, SubProgram, run_once
 from ricalco.core.effects import REF
 
 
@@ -211,6 +212,22 @@ def key_of(params: dict) -> tuple:
     """A key for parameters that hold programs: these by weak references, so that a memory does not keep them alive."""
     return tuple([(name, *map(weakref.ref, programs)) if (programs := subjaxprs({name: value})) else (name, value)
                   for name, value in params.items()])
+
+
+def subprograms(eqn: Eqn) -> Sequence[SubProgram]:
+    """The programs that an equation holds, and what it does with them."""
+    primitive = eqn.primitive
+    if primitive.programs is not None:
+        return primitive.programs(eqn.params)
+    if primitive.expand is not None:
+        return (run_once(primitive.expand(**eqn.params), Runs.CALLED),)
+    program = eqn.params.get(primitive.combiner)
+    return () if program is None else (SubProgram(program, Runs.PAIRED),)
+
+
+def programs_run(eqn: Eqn) -> list[SubProgram]:
+    """Those that it runs: not what only its rules for derivatives and batches do."""
+    return [sub for sub in subprograms(eqn) if sub.runs is not Runs.NEVER]
 
 
 def subjaxprs(params: dict) -> list[ClosedJaxpr]:

@@ -5,7 +5,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ricalco.ir.program import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from ricalco.core import Runs
+from ricalco.ir.program import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subprograms
 
 Program = Jaxpr | ClosedJaxpr
 
@@ -258,8 +259,9 @@ def _renamed(eqn: Eqn, names: dict) -> Eqn:
 # --- calls ---------------------------------------------------------------------------------
 
 def called_program(eqn: Eqn) -> ClosedJaxpr | None:
-    """The program that the equation runs once on its operands, for nested ``jit``; None for others."""
-    return eqn.params["jaxpr"] if eqn.primitive.name == "jit" else None
+    """The program of an equation that is nothing but a call of it, as nested ``jit`` is; None for others."""
+    subs = subprograms(eqn)
+    return subs[0].program if subs and subs[0].runs is Runs.CALLED else None
 
 
 def inline_calls(closed: ClosedJaxpr, called: Callable[[Eqn], ClosedJaxpr | None] = called_program) -> ClosedJaxpr:

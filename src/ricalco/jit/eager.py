@@ -113,7 +113,7 @@ class EagerTrace(Trace):
 
     def compute(self, primitive, args, params):
         """The result of an operation."""
-        if primitive.types is None and (found := _on_references(primitive, args, params)) is not None:
+        if not primitive.plain and (found := _on_references(primitive, args, params)) is not None:
             return found
         arrays = [x if x.__class__ is DeviceArray else operand(x) for x in args]
         if primitive.evaluate is not None:

@@ -5,7 +5,7 @@ A guarded one (``jnp.where(x > 0, jnp.log(x), 0)``) is on no such path.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from ricalco.avals import dtypes
 from ricalco.avals.references import RefAval
 from ricalco.control.calls.call import jit_p
-from ricalco.core import effects
-from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, subjaxprs
+from ricalco.core import Runs, effects
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, programs_run, subjaxprs
 from ricalco.ir.rewrite import has_effects, map_subjaxprs
 from ricalco.ops.structure import aval_of
 from ricalco.python.places import BACKWARD
@@ -126,7 +126,7 @@ class Finder:
 
     def _descend(self, eqn: Eqn, values: list, outs: list, inside: tuple) -> Culprit:
         """Where in the programs of an equation it arose; the equation itself if that cannot be told."""
-        inner = _WAYS.get(eqn.primitive.name, _called)(self, eqn, values, inside)
+        inner = _entered(self, eqn, values, inside)
         return inner if isinstance(inner, Culprit) else Culprit(eqn, values, outs, inside)
 
     # --- blaming
@@ -270,42 +270,61 @@ def _at(eqn: Eqn) -> str:
     return f" at {place}: {place.text}" if place is not None else ""
 
 
-def _within(finder: Finder, closed: ClosedJaxpr, values: Sequence, inside: tuple):
-    return finder.search(closed.jaxpr, closed.consts, values, inside)
-
-
-def _called(finder: Finder, eqn: Eqn, values: list, inside: tuple):
-    """A program that runs once on the operands: nested jit, checkpoint, functions with rules of their own."""
-    params = eqn.params
-    if eqn.primitive.expand is not None:
-        program = eqn.primitive.expand(**params)
+def _entered(finder: Finder, eqn: Eqn, values: list, inside: tuple):
+    """In one of the programs of an equation, run on the operands that it had there; `Unfound` where there is none."""
+    primitive, subs = eqn.primitive, programs_run(eqn)
+    if primitive.expand is not None:
+        program = primitive.expand(**eqn.params)
         return finder.search(program.jaxpr, program.consts, values, inside)
-    closed = params.get("call_jaxpr", params.get("call", params.get("jaxpr")))
-    if not isinstance(closed, ClosedJaxpr) or len(closed.in_avals) != len(values):
-        return Unfound("")
-    name = params.get("name") or closed.jaxpr.debug.name
-    own = eqn.primitive.name
-    kind = {"jit": "", "remat2": "checkpoint of "}.get(own, own.removesuffix("_call") + " ")
-    return _within(finder, closed, values, (*inside, f"in {kind}{name}, called{_at(eqn)}"))
-
-
-def _cond(finder: Finder, eqn: Eqn, values: list, inside: tuple):
-    branches = eqn.params["branches"]
-    number = min(max(int(_array(values[0])), 0), len(branches) - 1)
-    return _within(finder, branches[number], values[1:], (*inside, f"in branch {number} of the cond{_at(eqn)}"))
-
-
-def _select_branches(finder: Finder, eqn: Eqn, values: list, inside: tuple):
-    """Each element by itself, in the branch that it takes."""
-    branches, dims = eqn.params["branches"], eqn.params["dims"]
-    for element in range(eqn.params["size"]):
-        number = min(max(int(_array(values[0])[element]), 0), len(branches) - 1)
-        row = [x if d is None else np.take(_array(x), element, d) for x, d in zip(values[1:], dims)]
-        words = f"in branch {number} of the cond{_at(eqn)}, element {element} of the mapped axis"
-        found = _within(finder, branches[number], row, (*inside, words))
+    for sub, operands, words in _RAN[subs[0].runs](finder, eqn, subs, values) if subs else ():
+        found = finder.search(sub.program.jaxpr, sub.program.consts, operands, (*inside, words + _at(eqn)))
         if isinstance(found, Culprit):
             return found
     return Unfound("")
+
+
+def _once(finder: Finder, eqn: Eqn, subs, values: list):
+    name = eqn.params.get("name") or subs[0].program.jaxpr.debug.name
+    own = eqn.primitive.name
+    kind = {"jit": "", "remat2": "checkpoint of "}.get(own, own.removesuffix("_call") + " ")
+    yield subs[0], [values[i] for i in subs[0].operands], f"in {kind}{name}, called"
+
+
+def _branch(finder: Finder, eqn: Eqn, subs, values: list):
+    """The branch that is taken; of a mapped conditional, each element by itself."""
+    rows = [(values, "")]
+    if subs[0].size is not None:
+        rows = []
+        for element in range(subs[0].size):
+            row = [x if d is None else np.take(_array(x), element, d) for x, d in zip(values, (0, *subs[0].dims))]
+            rows.append((row, f", element {element} of the mapped axis"))
+    for (index, *operands), element in rows:
+        number = min(max(int(_array(index)), 0), len(subs) - 1)
+        yield subs[number], operands, f"in branch {number} of the cond{element}"
+
+
+def _scan(finder: Finder, eqn: Eqn, subs, values: list):
+    sub, = subs
+    a, b = sub.consts, sub.consts + sub.carry
+    consts, carry, xs = values[:a], values[a:b], list(map(_array, values[b:]))
+    for i in reversed(range(sub.length)) if sub.reverse else range(sub.length):
+        operands = [*consts, *carry, *[x[i] for x in xs]]
+        outs = _whole(finder, sub.program, operands)
+        if any(map(finder.has, outs)):
+            yield sub, operands, f"in iteration {i} of the scan"
+        carry = outs[:sub.carry]
+
+
+def _while(finder: Finder, eqn: Eqn, subs, values: list):
+    test, turn = subs
+    tested, consts = values[:test.consts], [values[i] for i in turn.operands[:turn.consts]]
+    carry, number = values[len(values) - turn.carry:], 0
+    while bool(np.asarray(_whole(finder, test.program, [*tested, *carry])[0])):
+        operands = [*consts, *carry]
+        carry = _whole(finder, turn.program, operands)
+        if any(map(finder.has, carry)):
+            yield turn, operands, f"in iteration {number} of the while_loop"
+        number += 1
 
 
 def _whole(finder: Finder, closed: ClosedJaxpr, values: Sequence) -> list:
@@ -314,38 +333,6 @@ def _whole(finder: Finder, closed: ClosedJaxpr, values: Sequence) -> list:
     return finder.run(eqn, values)
 
 
-def _scan(finder: Finder, eqn: Eqn, values: list, inside: tuple):
-    params = eqn.params
-    closed, a, b = params["jaxpr"], params["num_consts"], params["num_consts"] + params["num_carry"]
-    consts, carry, xs = values[:a], values[a:b], list(map(_array, values[b:]))
-    steps: Sequence[int] = range(params["length"])
-    for i in reversed(steps) if params["reverse"] else steps:
-        operands = [*consts, *carry, *[x[i] for x in xs]]
-        outs = _whole(finder, closed, operands)
-        if any(map(finder.has, outs)):
-            found = _within(finder, closed, operands, (*inside, f"in iteration {i} of the scan{_at(eqn)}"))
-            if isinstance(found, Culprit):
-                return found
-        carry = outs[:b - a]
-    return Unfound("")
-
-
-def _while(finder: Finder, eqn: Eqn, values: list, inside: tuple):
-    params = eqn.params
-    a, b = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    tests, consts, carry = values[:a], values[a:b], values[b:]
-    number = 0
-    while bool(np.asarray(_whole(finder, params["cond_jaxpr"], [*tests, *carry])[0])):
-        operands = [*consts, *carry]
-        carry = _whole(finder, params["body_jaxpr"], operands)
-        if any(map(finder.has, carry)):
-            found = _within(finder, params["body_jaxpr"], operands,
-                            (*inside, f"in iteration {number} of the while_loop{_at(eqn)}"))
-            if isinstance(found, Culprit):
-                return found
-        number += 1
-    return Unfound("")
-
-
-# By name: the files that define them are loaded by programs that use them.
-_WAYS: dict[str, Callable] = {"cond": _cond, "select_branches": _select_branches, "scan": _scan, "while": _while}
+# The programs that ran, on which operands, and words for that.
+_RAN = {Runs.CALLED: _once, Runs.ONCE: _once, Runs.BRANCH: _branch, Runs.STEP: _scan, Runs.TEST: _while,
+        Runs.PAIRED: lambda *args: ()}

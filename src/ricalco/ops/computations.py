@@ -306,7 +306,7 @@ def _reduce_oracle(*args, jaxpr, dimensions):
 
 
 reduce_p = Primitive("reduce", infer=_reduce_infer, lower=_reduce_lower, jvp=_reduce_jvp, transpose=NOT_LINEAR,
-                     batch=_reduce_batch, oracle=_reduce_oracle, multiple_results=True)
+                     batch=_reduce_batch, oracle=_reduce_oracle, multiple_results=True, combiner="jaxpr")
 
 # Computations that have a primitive of their own, with a derivative that costs less.
 _REDUCTIONS = {
@@ -441,7 +441,7 @@ def _window_oracle(*args, jaxpr, **params):
 
 reduce_window_p = Primitive(
     "reduce_window", infer=_window_infer, lower=_window_lower, jvp=_window_jvp, transpose=NOT_LINEAR,
-    batch=_window_batch, oracle=_window_oracle, multiple_results=True)
+    batch=_window_batch, oracle=_window_oracle, multiple_results=True, combiner="jaxpr")
 
 
 def reduce_window(operand, init_value, computation: Callable, window_dimensions: Sequence[int],

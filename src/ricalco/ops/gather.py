@@ -340,7 +340,8 @@ def _linear_scatter(name: str, turn):
         return ct if isinstance(operand, Linear) else None, None, to_updates
 
     primitive = Primitive(name, infer=scatter_infer, lower=scatter_lower, jvp=jvp, transpose=transpose,
-                          batch=scatter_batch(lambda: primitive), oracle=scatter_oracle)
+                          batch=scatter_batch(lambda: primitive), oracle=scatter_oracle,
+                          combiner="update_jaxpr")
     return primitive
 
 

@@ -42,7 +42,8 @@ __all__ = ["scatter", "scatter_apply", "scatter_max", "scatter_max_p", "scatter_
 
 def _member(name: str, jvp: Callable, transpose: Callable) -> Primitive:
     primitive = Primitive(name, infer=scatter_infer, lower=scatter_lower, jvp=jvp, transpose=transpose,
-                          batch=scatter_batch(lambda: primitive), oracle=scatter_oracle)
+                          batch=scatter_batch(lambda: primitive), oracle=scatter_oracle,
+                          combiner="update_jaxpr")
     return primitive
 
 

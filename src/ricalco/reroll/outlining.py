@@ -1,36 +1,16 @@
 """A segment as calls of one private function, which the compiler keeps as a function."""
 from __future__ import annotations
 
-import numpy as np
-
-from ricalco.core import No, Primitive
+from ricalco.control.calls.call import call_family, lower_function
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
-from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import dce
 from ricalco.reroll.bodies import Body
 from ricalco.reroll.dataflow import Segment
 from ricalco.reroll.places import Writer
 from ricalco.reroll.table import Table
 
-_MADE_LATE = No("it is made after all transformations, from equations that repeat")
-
-
-def _infer(*avals, name, jaxpr):
-    want = jaxpr.in_avals
-    if len(avals) != len(want) or any([a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want)]):
-        raise TypeError(f"outlined {name}: operands ({', '.join([a.short for a in avals])}) do not match the program's "
-                        f"inputs ({', '.join([a.short for a in want])})")
-    return list(jaxpr.out_avals)
-
-
-def _lower(block, outs, *operands, name, jaxpr):
-    return block.call(block.module.function(jaxpr, name), operands, outs, block.target.separate)
-
-
-outlined_p = Primitive(
-    "outlined", infer=_infer, lower=_lower, jvp=_MADE_LATE, transpose=_MADE_LATE, batch=_MADE_LATE,
-    oracle=lambda *args, name, jaxpr: evaluate_reference(jaxpr.jaxpr, jaxpr.consts, *map(np.asarray, args)),
-    linearize=_MADE_LATE, multiple_results=True)
+outlined_p = call_family("outlined", lower=lambda block, outs, *operands, name, jaxpr: lower_function(
+    block, outs, operands, jaxpr, name, block.target.separate))
 
 
 def write_calls(writer: Writer, table: Table, segment: Segment, body: Body, used: list[int], inner) -> None:

@@ -139,7 +139,7 @@ class _Pass:
     def _weights(self, eqns: list[Eqn]) -> list[int]:
         """How many equations each stands for; only those of operations that hold programs are many."""
         weight = self.tokens.weight
-        return [1 if eqn.primitive.types is not None else weight(eqn) for eqn in eqns]
+        return [1 if eqn.primitive.plain else weight(eqn) for eqn in eqns]
 
     def _weight(self, eqns: list[Eqn]) -> int:
         return sum(self._weights(eqns))
@@ -162,7 +162,7 @@ class _Pass:
         return jaxpr.replace(eqns=eqns)
 
     def _with_programs(self, eqn: Eqn, depth: int) -> Eqn:
-        if eqn.primitive.types is not None or not eqn.params:
+        if eqn.primitive.plain or not eqn.params:
             return eqn
         params = map_subjaxprs(eqn.params, lambda closed: self.closed(closed, depth + 1))
         return eqn if params is eqn.params else eqn.replace(params=params)

@@ -54,7 +54,7 @@ class BatchTrace(Trace):
         try:
             if all(d is None for d in dims) and primitive is not new_ref_p:
                 return parent.process(primitive, values, params)
-            if primitive.types is None:
+            if not primitive.plain:
                 state.trace = self
                 found = stateful_in_parts(primitive, args, params, any([d is not None for d in dims]))
                 if found is not None:

@@ -1,9 +1,9 @@
 """Programs without references: what each reference holds becomes a value that equations hand on.
 
 A pass. Reads and writes become operations on the value; an operation with sub-programs that use a reference takes its
-value as an operand and gives what it holds afterwards as a result, by the rule `discharge` of the primitive. It runs
-before a program is lowered, and before an operation with sub-programs is differentiated or mapped: the rules of those
-never meet a reference.
+value as an operand and gives what it holds afterwards as a result; `Primitive.programs` says how it runs them. The
+pass runs before a program is lowered, and before an operation with sub-programs is differentiated or mapped: the rules
+of those never meet a reference.
 """
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ricalco.avals.references import RefAval
-from ricalco.core import state
+from ricalco.core import More, Runs, SubProgram, state
 from ricalco.core.references import Cell
-from ricalco.ir import ClosedJaxpr, Jaxpr, Literal, subjaxprs
-from ricalco.ir.rewrite import map_subjaxprs
+from ricalco.ir import ClosedJaxpr, Jaxpr, Literal, Var, subjaxprs
+from ricalco.ir.rewrite import map_subjaxprs, reduced
 from ricalco.ops.reference_index import is_window
 from ricalco.ops.references import (
     REFERENCE_PRIMITIVES,
@@ -32,7 +32,6 @@ from ricalco.ops.references import (
 from ricalco.tracing import places, stage
 
 _using: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_pure: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def uses_references(jaxpr: Jaxpr) -> bool:
@@ -43,7 +42,7 @@ def uses_references(jaxpr: Jaxpr) -> bool:
         for eqn in jaxpr.eqns:
             if found:
                 break
-            if eqn.primitive.types is None:
+            if not eqn.primitive.plain:
                 found = eqn.primitive in REFERENCE_PRIMITIVES or any(
                     [uses_references(inner.jaxpr) for inner in subjaxprs(eqn.params)])
         _using[jaxpr] = found
@@ -75,14 +74,10 @@ def pure_program(closed: ClosedJaxpr, refs: Sequence[int | None], wanted: Sequen
         For each reference, whether to give what it holds afterwards. Default: if it is written to.
     """
     refs = tuple(refs)
-    key = (refs, None if wanted is None else tuple(wanted))
-    memo = _pure.setdefault(closed, {})
-    if key not in memo:
-        if not uses_references(closed.jaxpr) and not any(wanted or ()):
-            memo[key] = PureProgram(closed, (False,) * _count(refs))
-        else:
-            memo[key] = _discharge(closed.jaxpr, refs, wanted)
-    return memo[key]
+    if not uses_references(closed.jaxpr) and not any(wanted or ()):
+        return PureProgram(closed, (False,) * _count(refs))
+    key = ("pure", refs, None if wanted is None else tuple(wanted))
+    return closed.kept(key, lambda: _discharge(closed.jaxpr, refs, wanted))
 
 
 def _count(refs: Sequence[int | None]) -> int:
@@ -147,7 +142,7 @@ class _Walk:
             for eqn in jaxpr.eqns:
                 set_place(eqn)
                 primitive = eqn.primitive
-                if primitive.types is not None:
+                if primitive.plain:
                     outs = self.kept(trace, eqn, eqn.params)
                 elif primitive in REFERENCE_PRIMITIVES:
                     outs = self.done(eqn)
@@ -201,11 +196,70 @@ class _Walk:
 
 
 def discharged(primitive, values: list, refs: list, params: dict) -> tuple[list, list]:
-    """The results of an operation whose sub-programs use references, and what each holds then (None: as before)."""
-    if primitive.discharge is None:
+    """The results of an operation whose sub-programs use references, and what each holds then (None: as before).
+
+    `values` are the operands, with what references hold in their place; `refs` has for each operand the number of the
+    reference that it is, or None. In a loop one that the body writes to is part of the carry, and the condition reads
+    it there; one that is only read is a constant.
+    """
+    if primitive.rebuilt is None:
         raise NotImplementedError(f"{here()}{primitive.name} cannot take a reference; read it before (ref[...]) and "
                                   "pass the array")
-    return primitive.discharge(values, refs, **params)
+    subs = primitive.programs(params)
+    given = [tuple([refs[i] for i in sub.operands]) for sub in subs]
+    count = _count(refs)
+    flags = [False] * count
+    for sub, own in zip(subs, given):
+        _check_loop(sub, own)
+        for n, writes in enumerate(pure_program(sub.program, own).written):
+            flags[n] = flags[n] or writes
+    numbers = [n for n, flag in enumerate(flags) if flag]
+    carry = [values[refs.index(n)] for n in numbers] if subs[0].loops else []
+    types = {n: v.inner for sub, own in zip(subs, given) for n, v in zip(own, sub.program.in_avals) if n is not None}
+    programs = [_handing_on(sub, own, tuple(flags), types) for sub, own in zip(subs, given)]
+    operands, params = primitive.rebuilt(params, values, programs, More(carry=carry))
+    if carry:  # what was a constant of the loop is not read there any more
+        used, params, _ = reduced(primitive, [True] * (len(carry) + len(subs[-1].results)), params)
+        operands = [x for x, keep in zip(operands, used, strict=True) if keep]
+    outs = primitive.bind(*operands, **params)
+    after: list = [None] * count
+    for n, x in zip(numbers, outs):
+        after[n] = x
+    return outs[len(numbers):], after
+
+
+def _check_loop(sub: SubProgram, refs: Sequence[int | None]) -> None:
+    """Raise if a loop takes a reference where it cannot."""
+    name, rows = ("while_loop", "") if sub.length is None else ("scan", " or of xs")
+    if sub.loops and any([n is not None for n in refs[sub.consts:]]):
+        raise ValueError(f"{here()}{name}: a reference cannot be part of the carry{rows}; close over it in the body")
+    if sub.runs is Runs.TEST and any(pure_program(sub.program, refs).written):
+        raise ValueError(f"{here()}{name}: cond_fun writes to a reference; only body_fun may, for it is not told "
+                         "how often the condition runs")
+
+
+def _handing_on(sub: SubProgram, refs: tuple, flags: tuple, types: dict) -> ClosedJaxpr:
+    """A sub-program that gives what the marked references hold in front of its outputs; remembered.
+
+    A loop takes it in front of its carry, too. What it took in their place before is not read.
+    """
+    pure = pure_program(sub.program, refs, None if sub.runs is Runs.TEST else flags).closed
+    if not any(flags):
+        return pure
+
+    def make():
+        jaxpr, n = pure.jaxpr, len(sub.program.out_avals)
+        invars, carried = list(jaxpr.invars), []
+        for number in [number for number, flag in enumerate(flags) if flag and sub.loops]:
+            carried.append(Var(types[number]))
+            if number in refs:
+                i = refs.index(number)
+                carried[-1], invars[i] = invars[i], carried[-1]
+        debug = jaxpr.debug._replace(arg_names=(), result_paths=())
+        return ClosedJaxpr(jaxpr.replace(invars=[*invars[:sub.consts], *carried, *invars[sub.consts:]],
+                                         outvars=[*jaxpr.outvars[n:], *jaxpr.outvars[:n]], debug=debug), pure.consts)
+
+    return pure.kept(("handing on", sub.runs, refs, flags, sub.consts), make)
 
 
 def without_references(closed: ClosedJaxpr) -> ClosedJaxpr:

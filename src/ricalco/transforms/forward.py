@@ -61,7 +61,7 @@ class JVPTrace(Trace):
         try:
             if True not in active and primitive is not new_ref_p:
                 return parent.process(primitive, primals, params)
-            if primitive.types is None:
+            if not primitive.plain:
                 state.trace = self
                 found = stateful(primitive, args, params)
                 if found is not None:

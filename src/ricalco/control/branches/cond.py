@@ -5,18 +5,18 @@ import operator
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import dtypes, tangent_aval, trees
-from ricalco.control.branches.programs import (
-    any_of,
-    known_branch,
-    linear_branch,
-    reduced_branches,
-    residual_slots,
-    with_common_operands,
-)
+from ricalco.control.branches.programs import any_of, branch_programs, reduced_branches
 from ricalco.control.branches.select import check_effects, select_branches_p
 from ricalco.control.branches.tracing import close_branches, joined_types, trace_branches
-from ricalco.control.calls.programs import passed_on, take, without_compiling
-from ricalco.control.calls.references import pure_branches, spread
+from ricalco.control.calls.programs import (
+    known_branch,
+    linear_branch,
+    passed_on,
+    residual_slots,
+    take,
+    with_common_operands,
+    without_compiling,
+)
 from ricalco.control.calls.remembered import remembered
 from ricalco.core import Array, Linear, Primitive, Zero
 from ricalco.core.effects import needs_token
@@ -68,7 +68,7 @@ class Settled(Value):
 def _lower(block, outs, index, *operands, branches):
     if index.__class__ is Settled:
         return block.module.inline(block, branches[index.number], list(operands))
-    ordered = needs_token(_effects(branches=branches))
+    ordered = needs_token(cond_p.effects(branches=branches))
     if ordered:
         block.start_token()
     regions = []
@@ -159,23 +159,19 @@ def _oracle(index, *args, branches):
     return evaluate_reference(chosen.jaxpr, chosen.consts, *args)
 
 
-def _effects(*, branches):
-    return frozenset().union(*[b.effects for b in branches])
-
-
 def _dce(used, *, branches):
     branches, needed = reduced_branches(branches, used)
     return [True, *needed], {"branches": branches}
 
 
-def _discharge(values, refs, *, branches):
-    programs, written = pure_branches(branches, refs[1:])
-    return spread(bind_cond(values[0], programs, values[1:]), written)
+def _rebuilt(params, operands, programs, more):
+    index, *operands = operands
+    return [index, *more.consts, *more.carry, *operands, *more.rows], {"branches": tuple(programs)}
 
 
 cond_p = Primitive("cond", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                   batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce,
-                   discharge=_discharge)
+                   batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce, rebuilt=_rebuilt,
+                   programs=lambda params: branch_programs(params["branches"]))
 
 
 # --- the functions ------------------------------------------------------------------------------

@@ -6,16 +6,14 @@ never end and an effect would be a lie.
 from __future__ import annotations
 
 from ricalco.avals import dtypes, shaped
-from ricalco.core import state
-from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
+from ricalco.core import More, Runs, state
+from ricalco.ir import ClosedJaxpr, Literal, Var, programs_run
 from ricalco.ir.rewrite import has_effects
 from ricalco.ops.bitwise import bitwise_and
 from ricalco.ops.structure import broadcast_in_dim
 from ricalco.tracing import interpret, place_of, places, replay, stage
 
 _TAKEN = shaped((), dtypes.bool_)
-# Primitives that run the programs they hold on their operands in order, so that one more leading operand is passed on.
-_CALLS = frozenset({"jit", "remat2", "closed_call"})
 
 
 def needs_mask(closed: ClosedJaxpr) -> bool:
@@ -24,8 +22,8 @@ def needs_mask(closed: ClosedJaxpr) -> bool:
 
 
 def _eqn_needs_mask(eqn) -> bool:
-    return (eqn.primitive.name == "while" or "masked" in eqn.params or has_effects(eqn)
-            or any(map(needs_mask, subjaxprs(eqn.params))))
+    return "masked" in eqn.params or has_effects(eqn) or any(
+        [sub.runs is Runs.TEST or needs_mask(sub.program) for sub in programs_run(eqn)])
 
 
 def masked_program(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -61,55 +59,32 @@ def _masked(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _masked_equation(eqn, taken, values: list):
     """The results of an equation that does nothing where `taken` is False."""
-    name, params = eqn.primitive.name, eqn.params
-    if name == "while":
-        return _masked_while(eqn, taken, values)
+    primitive, params, subs = eqn.primitive, eqn.params, programs_run(eqn)
     if "masked" in params:
         if params["masked"]:
             mask, *values = values
             taken = bitwise_and(broadcast_in_dim(taken, mask.aval.shape), mask)
-        return state.trace.process(eqn.primitive, [taken, *values], {**params, "masked": True})
-    if name == "scan":
-        return _bind(eqn, [taken, *values], jaxpr=_without_consts(params["jaxpr"]), num_consts=params["num_consts"] + 1)
-    if name in ("cond", "select_branches"):
-        changes = {"branches": tuple(map(_without_consts, params["branches"]))}
-        if "dims" in params:
-            changes["dims"] = (None, *params["dims"])
-        return _bind(eqn, [values[0], taken, *values[1:]], **changes)
-    if name in _CALLS:
-        return _bind(eqn, [taken, *values], jaxpr=_without_consts(params["jaxpr"]))
-    if "call_jaxpr" in params:  # a custom rule: no derivative is taken of what is masked
-        called = masked_program(params["call_jaxpr"])
-        return replay(called.jaxpr, called.consts, [taken, *values])
-    if has_effects(eqn):
-        place = place_of(eqn.code, eqn.lasti)
-        raise NotImplementedError(f"{name} at {place} has effects that cannot be left out for the elements of a batch "
-                                  "that do not take the branch it stands in; move it out of the branch")
-    return interpret(eqn, values)  # loops of a solver, which has a bound of its own
+        return state.trace.process(primitive, [taken, *values], {**params, "masked": True})
+    if primitive.rebuilt is not None:
+        programs = [_masked_part(sub) for sub in subs]
+        values, params = primitive.rebuilt(params, values, programs, More(consts=[taken]))
+        return state.trace.process(primitive, values, params)
+    if subs and subs[0].runs is Runs.ONCE:  # its own rules are not asked any more: no derivative is taken of this
+        called = masked_program(subs[0].program)
+        return replay(called.jaxpr, called.consts, [taken, *[values[i] for i in subs[0].operands]])
+    raise NotImplementedError(f"{primitive.name} at {place_of(eqn.code, eqn.lasti)} has effects or loops that cannot "
+                              "be left out for the elements of a batch that do not take the branch it stands in; move "
+                              "it out of the branch")
 
 
-def _bind(eqn, values: list, **changes):
-    return state.trace.process(eqn.primitive, values, {**eqn.params, **changes})
-
-
-def _without_consts(closed: ClosedJaxpr) -> ClosedJaxpr:
-    masked = masked_program(closed)
+def _masked_part(sub) -> ClosedJaxpr:
+    """A sub-program that is told if it is taken; a loop goes on only where it is."""
+    if sub.runs is Runs.TEST:
+        return sub.program.kept("while taken", lambda: _while_taken(sub.program))
+    masked = masked_program(sub.program)
     if masked.consts:
         raise AssertionError("a masked sub-program has constants")
     return masked
-
-
-def _masked_while(eqn, taken, values: list):
-    """The loop whose condition holds only where `taken` does."""
-    params = eqn.params
-    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
-    n, m = params["cond_nconsts"], params["body_nconsts"]
-    changes = {"cond_jaxpr": condition.kept("while taken", lambda: _while_taken(condition)), "cond_nconsts": n + 1}
-    body_consts = values[n:n + m]
-    if needs_mask(body):
-        changes.update(body_jaxpr=_without_consts(body), body_nconsts=m + 1)
-        body_consts = [taken, *body_consts]
-    return _bind(eqn, [taken, *values[:n], *body_consts, *values[n + m:]], **changes)
 
 
 def _while_taken(condition: ClosedJaxpr) -> ClosedJaxpr:

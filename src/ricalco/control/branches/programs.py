@@ -1,14 +1,11 @@
-"""What branches need to be of one type: operands in common, dead code out of all, slots for what derivatives keep."""
+"""What branches share: how a conditional runs them, and dead code out of all."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ricalco.avals import ShapedArray
 from ricalco.control.calls.programs import dce_program
-from ricalco.ir import ClosedJaxpr, Var
-from ricalco.ir.rewrite import hoist
-from ricalco.ops.structure import zeros
-from ricalco.tracing import stage
+from ricalco.core import Runs, SubProgram
+from ricalco.ir import ClosedJaxpr
 
 
 def any_of(masks: Sequence[Sequence[bool]]) -> list[bool]:
@@ -16,24 +13,10 @@ def any_of(masks: Sequence[Sequence[bool]]) -> list[bool]:
     return [any(column) for column in zip(*masks)] if masks else []
 
 
-# --- operands in common ----------------------------------------------------------------------------
-
-def with_common_operands(branches: Sequence[ClosedJaxpr]) -> tuple[tuple[ClosedJaxpr, ...], list]:
-    """The branches with the constants of each as leading inputs of all, and their values."""
-    hoisted = [hoist(b) for b in branches]
-    values = [v for _, consts in hoisted for v in consts]
-    if not values:
-        return tuple(branches), []
-    avals = [a for closed, consts in hoisted for a in closed.in_avals[:len(consts)]]
-    programs, before = [], 0
-    for closed, consts in hoisted:
-        own = len(consts)
-        after = before + own
-        invars = [*map(Var, avals[:before]), *closed.jaxpr.invars[:own], *map(Var, avals[after:]),
-                  *closed.jaxpr.invars[own:]]
-        programs.append(ClosedJaxpr(closed.jaxpr.replace(invars=invars)))
-        before = after
-    return tuple(programs), values
+def branch_programs(branches: Sequence[ClosedJaxpr], dims=None, size: int | None = None) -> list[SubProgram]:
+    """What a conditional runs: one of these, on all operands but the index."""
+    operands, results = range(1, 1 + len(branches[0].in_avals)), range(len(branches[0].out_avals))
+    return [SubProgram(b, Runs.BRANCH, operands, results, dims=dims, size=size) for b in branches]
 
 
 # --- dead code ---------------------------------------------------------------------------------------
@@ -58,43 +41,3 @@ def _reduced(branch: ClosedJaxpr, used: tuple[bool, ...], needed: tuple[bool, ..
                            closed.consts)
 
     return closed if list(needed) == list(own) else branch.kept(("reduced", used, needed), make)
-
-
-# --- what derivatives keep ---------------------------------------------------------------------------
-
-def residual_slots(residuals: Sequence[Sequence[ShapedArray]]) -> tuple[list[ShapedArray], list[list[int]]]:
-    """Types of the slots that branches with residuals of these types share, and the slot of each residual."""
-    slots: list = []
-    places = []
-    for avals in residuals:
-        free = list(range(len(slots)))
-        place = []
-        for aval in avals:
-            slot = next((i for i in free if slots[i].strong is aval.strong), None)
-            if slot is None:
-                slot = len(slots)
-                slots.append(aval)
-            else:
-                free.remove(slot)
-            place.append(slot)
-        places.append(place)
-    return slots, places
-
-
-def known_branch(closed: ClosedJaxpr, count: int, residuals: Sequence, slots, place) -> ClosedJaxpr:
-    """The first `count` outputs, then every slot: this branch's residuals in theirs, zeros in the rest."""
-    jaxpr = closed.jaxpr
-    own = dict(zip(place, residuals, strict=True))
-    fillers = stage(lambda: [zeros(a) for i, a in enumerate(slots) if i not in own], []).jaxpr
-    filler = iter(fillers.outvars)
-    outs = [own[i] if i in own else next(filler) for i in range(len(slots))]
-    return ClosedJaxpr(jaxpr.replace(eqns=[*jaxpr.eqns, *fillers.eqns], outvars=[*jaxpr.outvars[:count], *outs]),
-                       closed.consts)
-
-
-def linear_branch(closed: ClosedJaxpr, residuals: int, slots, place) -> ClosedJaxpr:
-    """Takes every slot in the place of its first inputs, the residuals, and uses its own."""
-    jaxpr = closed.jaxpr
-    own = dict(zip(place, jaxpr.invars[:residuals], strict=True))
-    leading = [own[i] if i in own else Var(a) for i, a in enumerate(slots)]
-    return ClosedJaxpr(jaxpr.replace(invars=[*leading, *jaxpr.invars[residuals:]]), closed.consts)

@@ -12,15 +12,15 @@ import numpy as np
 
 from ricalco.avals import dtypes, shaped, tangent_aval
 from ricalco.control.branches.masking import masked_program, needs_mask
-from ricalco.control.branches.programs import (
-    any_of,
+from ricalco.control.branches.programs import any_of, branch_programs, reduced_branches
+from ricalco.control.calls.programs import (
+    dce_program,
     known_branch,
     linear_branch,
-    reduced_branches,
     residual_slots,
+    take,
     with_common_operands,
 )
-from ricalco.control.calls.programs import dce_program, take
 from ricalco.core import Linear, Primitive, Tracer, Zero
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.evaluate import evaluate_reference
@@ -331,16 +331,22 @@ def _merged(count: int, index, operands, new_dims, params):
     return [reshape(x, (count, size, *aval_of(x).shape[1:])) for x in outs], [0] * len(outs)
 
 
-def _effects(*, branches, dims, size):
-    return frozenset().union(*[b.effects for b in branches])
-
-
 def _dce(used, *, branches, dims, size):
     branches, needed = reduced_branches(branches, used)
     return [True, *needed], {"branches": branches, "dims": dims if all(needed) else tuple(take(dims, needed)),
                              "size": size}
 
 
+def _rebuilt(params, operands, programs, more):
+    if more.carry:
+        raise NotImplementedError("each element of select_branches has a value of its own to hand on")
+    index, *operands = operands
+    dims = (*[None] * len(more.consts), *params["dims"], *[0] * len(more.rows))
+    return ([index, *more.consts, *operands, *more.rows],
+            {"branches": tuple(programs), "dims": dims, "size": params["size"]})
+
+
 select_branches_p = Primitive(
     "select_branches", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose, batch=_batch,
-    oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce)
+    oracle=_oracle, multiple_results=True, dce=_dce, rebuilt=_rebuilt,
+    programs=lambda params: branch_programs(params["branches"], params["dims"], params["size"]))

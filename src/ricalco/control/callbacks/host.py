@@ -175,7 +175,7 @@ def host_calls(program: Jaxpr | ClosedJaxpr) -> list[HostCall]:
     seen, todo = set(), [program]
     while todo:
         for eqn in todo.pop().eqns:
-            if eqn.primitive.types is not None:
+            if eqn.primitive.plain:
                 continue
             call = eqn.params.get("callback")
             if isinstance(call, HostCall):
@@ -211,7 +211,7 @@ def called_back(program: Jaxpr | ClosedJaxpr) -> tuple[CalledBack, ...]:
 
     def look(eqns, inside: tuple[str, ...]) -> None:
         for eqn in eqns:
-            if eqn.primitive.types is not None:
+            if eqn.primitive.plain:
                 continue
             params, name = eqn.params, eqn.primitive.name
             call = params.get("callback")

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 from ricalco.avals import ShapedArray, options, types_differ
 from ricalco.core import state
-from ricalco.ir import ClosedJaxpr
-from ricalco.ir.rewrite import dce
+from ricalco.ir import ClosedJaxpr, Var
+from ricalco.ir.rewrite import dce, hoist
+from ricalco.ops.structure import zeros
+from ricalco.tracing import stage
 
 
 def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
@@ -16,6 +18,24 @@ def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], clos
         raise TypeError(f"{primitive} of {name}: operands ({', '.join(a.short for a in avals)}) do not match the "
                         f"program's inputs ({', '.join(a.short for a in want)})")
     return list(closed.out_avals)
+
+
+def with_common_operands(programs: Sequence[ClosedJaxpr]) -> tuple[tuple[ClosedJaxpr, ...], list]:
+    """The programs of an equation with the constants of each as leading inputs of all, and their values."""
+    hoisted = [hoist(p) for p in programs]
+    values = [v for _, consts in hoisted for v in consts]
+    if not values or len(programs) == 1:
+        return tuple([p for p, _ in hoisted]), values
+    avals = [a for closed, consts in hoisted for a in closed.in_avals[:len(consts)]]
+    found, before = [], 0
+    for closed, consts in hoisted:
+        own = len(consts)
+        after = before + own
+        invars = [*map(Var, avals[:before]), *closed.jaxpr.invars[:own], *map(Var, avals[after:]),
+                  *closed.jaxpr.invars[own:]]
+        found.append(ClosedJaxpr(closed.jaxpr.replace(invars=invars)))
+        before = after
+    return tuple(found), values
 
 
 def without_compiling() -> bool:
@@ -44,3 +64,43 @@ def passed_on(closed: ClosedJaxpr, first: int) -> list[int | None]:
     """For each output from number `first` on, the input that it is; None for what is computed."""
     places = {id(v): i for i, v in enumerate(closed.jaxpr.invars)}
     return [places.get(id(v)) for v in closed.jaxpr.outvars[first:]]
+
+
+# --- what derivatives keep of programs of which one runs ---------------------------------------------
+
+def residual_slots(residuals: Sequence[Sequence[ShapedArray]]) -> tuple[list[ShapedArray], list[list[int]]]:
+    """Types of the slots that branches with residuals of these types share, and the slot of each residual."""
+    slots: list = []
+    places = []
+    for avals in residuals:
+        free = list(range(len(slots)))
+        place = []
+        for aval in avals:
+            slot = next((i for i in free if slots[i].strong is aval.strong), None)
+            if slot is None:
+                slot = len(slots)
+                slots.append(aval)
+            else:
+                free.remove(slot)
+            place.append(slot)
+        places.append(place)
+    return slots, places
+
+
+def known_branch(closed: ClosedJaxpr, count: int, residuals: Sequence, slots, place) -> ClosedJaxpr:
+    """The first `count` outputs, then every slot: this branch's residuals in theirs, zeros in the rest."""
+    jaxpr = closed.jaxpr
+    own = dict(zip(place, residuals, strict=True))
+    fillers = stage(lambda: [zeros(a) for i, a in enumerate(slots) if i not in own], []).jaxpr
+    filler = iter(fillers.outvars)
+    outs = [own[i] if i in own else next(filler) for i in range(len(slots))]
+    return ClosedJaxpr(jaxpr.replace(eqns=[*jaxpr.eqns, *fillers.eqns], outvars=[*jaxpr.outvars[:count], *outs]),
+                       closed.consts)
+
+
+def linear_branch(closed: ClosedJaxpr, residuals: int, slots, place) -> ClosedJaxpr:
+    """Takes every slot in the place of its first inputs, the residuals, and uses its own."""
+    jaxpr = closed.jaxpr
+    own = dict(zip(place, jaxpr.invars[:residuals], strict=True))
+    leading = [own[i] if i in own else Var(a) for i, a in enumerate(slots)]
+    return ClosedJaxpr(jaxpr.replace(invars=[*leading, *jaxpr.invars[residuals:]]), closed.consts)

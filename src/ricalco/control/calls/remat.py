@@ -2,23 +2,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
-
-from ricalco.avals import tangent_aval, trees
+from ricalco.avals import trees
+from ricalco.control.calls.call import bind_call, call_family, lower_function
 from ricalco.control.calls.programs import dce_program, take
-from ricalco.control.calls.references import spread
 from ricalco.control.calls.remat_programs import argument_paths, shared_program
 from ricalco.control.calls.remat_split import rematerialized
-from ricalco.core import Array, Linear, Primitive, Zero
-from ricalco.core.effects import needs_token
-from ricalco.hlo import TOKEN
+from ricalco.core import Array, Linear, Zero
 from ricalco.ir import ClosedJaxpr, DebugInfo
-from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import hoist
 from ricalco.ops.refs import Ref
-from ricalco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of
+from ricalco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of, tangents_where
 from ricalco.tracing import enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
@@ -30,27 +25,9 @@ from ricalco.transforms.arguments import (
     function_name,
     normalise_argnums,
 )
-from ricalco.transforms.batching import batched_program
-from ricalco.transforms.discharge import pure_program
-from ricalco.transforms.forward import jvp_program
 from ricalco.transforms.reverse import transposed_program
 
 # --- the rules --------------------------------------------------------------------------------------
-
-def _bind(closed: ClosedJaxpr, operands, params: dict) -> list:
-    """Bind a call of `closed`; its constants become operands."""
-    closed, consts = hoist(closed)
-    return remat_p.bind(*consts, *operands, **{**params, "jaxpr": closed})
-
-
-def _infer(*avals, jaxpr, prevent_cse, differentiated, policy):
-    want = jaxpr.in_avals
-    if list(avals) != want and (len(avals) != len(want) or any(
-            a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, want))):
-        raise TypeError(f"remat2 of {jaxpr.jaxpr.debug.name}: operands ({', '.join(a.short for a in avals)}) do not "
-                        f"match the program's inputs ({', '.join(a.short for a in want)})")
-    return list(jaxpr.out_avals)
-
 
 def _lower(block, outs, *operands, jaxpr, prevent_cse, differentiated, policy):
     attributes = ""
@@ -59,41 +36,23 @@ def _lower(block, outs, *operands, jaxpr, prevent_cse, differentiated, policy):
         operands = block.ops("stablehlo.optimization_barrier", operands, [v.aval for v in operands])
         if not block.target.keeps_barriers:
             attributes = block.target.separate
-    function = block.module.function(jaxpr, "checkpoint")
-    if not needs_token(jaxpr.effects):
-        return block.call(function, operands, outs, attributes)
-    *results, block.token = block.call(function, [*operands, block.start_token()], [*outs, TOKEN], attributes)
-    return results
-
-
-def _jvp(primals, tangents, **params):
-    jaxpr = params["jaxpr"]
-    nonzero = [not isinstance(t, Zero) for t in tangents]
-    program = jvp_program(jaxpr, nonzero)
-    outs = _bind(program.closed, [*primals, *take(tangents, nonzero)], params)
-    n = len(jaxpr.out_avals)
-    return outs[:n], _tangents(program.nonzero_out, jaxpr, outs[n:])
-
-
-def _tangents(nonzero_out: Sequence[bool], jaxpr: ClosedJaxpr, dots) -> list:
-    found = iter(dots)
-    return [next(found) if on else Zero(tangent_aval(a)) for on, a in zip(nonzero_out, jaxpr.out_avals)]
+    return lower_function(block, outs, operands, jaxpr, "checkpoint", attributes)
 
 
 def _linearize(trace, primals, tangents, params):
     jaxpr = params["jaxpr"]
     nonzero = [not isinstance(t, Zero) for t in tangents]
     program = rematerialized(jaxpr, nonzero, params["policy"])
-    outs = _bind(program.forward, primals, params)
+    outs = bind_call(remat_p, program.forward, primals, params)
     kept = [outs[i] if i >= 0 else primals[-i - 1] for i in program.sources]
     operands = [*kept, *take(tangents, nonzero)]
     if not any(program.nonzero_out):
         dots = ()
     elif program.recomputes:
-        dots = _bind(program.linear, operands, {**params, "differentiated": True})
+        dots = bind_call(remat_p, program.linear, operands, {**params, "differentiated": True})
     else:
         dots = replay(program.linear.jaxpr, program.linear.consts, operands)
-    return outs[:len(jaxpr.out_avals)], _tangents(program.nonzero_out, jaxpr, dots)
+    return outs[:len(jaxpr.out_avals)], tangents_where(program.nonzero_out, dots, jaxpr.out_avals)
 
 
 def _transpose(cotangents, *args, **params):
@@ -105,33 +64,13 @@ def _transpose(cotangents, *args, **params):
     closed, consts = hoist(program.closed)
     known = [x for x, is_linear in zip(args, linear) if not is_linear]
     closed, used = dce_program(closed, [True] * len(closed.out_avals))
-    outs = iter(_bind(closed, take([*consts, *known, *take(cotangents, nonzero)], used), params))
+    operands = take([*consts, *known, *take(cotangents, nonzero)], used)
+    outs = iter(bind_call(remat_p, closed, operands, params))
     given = iter(program.nonzero_out)
     return [next(outs) if is_linear and next(given) else None for is_linear in linear]
 
 
-def _batch(size, args, dims, **params):
-    program = batched_program(params["jaxpr"], size, dims)
-    return _bind(program.closed, args, params), program.out_dims
-
-
-def _oracle(*args, jaxpr, **params):
-    return evaluate_reference(jaxpr.jaxpr, jaxpr.consts, *map(np.asarray, args))
-
-
-def _dce(used, **params):
-    closed, used_inputs = dce_program(params["jaxpr"], used)
-    return used_inputs, {**params, "jaxpr": closed}
-
-
-def _discharge(values, refs, **params):
-    pure = pure_program(params["jaxpr"], refs)
-    return spread(_bind(pure.closed, values, params), pure.written)
-
-
-remat_p = Primitive("remat2", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                    batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
-                    effects=lambda *, jaxpr, **params: jaxpr.effects, discharge=_discharge)
+remat_p = call_family("remat2", lower=_lower, linearize=_linearize, transpose=_transpose)
 
 
 # --- the function -----------------------------------------------------------------------------------

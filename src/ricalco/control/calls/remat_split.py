@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.control.calls.programs import take
-from ricalco.control.loops.scan import scan_p
-from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from ricalco.control.calls.programs import known_branch, linear_branch, residual_slots, take
+from ricalco.core import More, Runs
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var, programs_run
 from ricalco.ir.rewrite import dce, has_effects, inline_calls, substitute
 from ricalco.transforms.batching import with_dim
 from ricalco.transforms.reverse import LinearizedProgram, linearized_program
@@ -46,7 +46,7 @@ def rematerialized(closed: ClosedJaxpr, nonzero: Sequence[bool], policy: Callabl
 def _rematerialize(program: LinearizedProgram, inputs: int, outputs: int, policy: Callable | None) -> Rematerialized:
     known = program.known
     if policy is not None or known.effects:  # a policy, and what must not happen twice, are about single operations
-        known = inline_calls(known, _inlined)
+        known = inline_calls(known)
     jaxpr, constants = known.jaxpr, known.jaxpr.constvars
     outs, residuals = jaxpr.outvars[:outputs], jaxpr.outvars[outputs:]
     passes = _divided(jaxpr.eqns, policy)
@@ -67,13 +67,6 @@ def _rematerialize(program: LinearizedProgram, inputs: int, outputs: int, policy
                           tuple([places[id(v)] for v in again.invars]), program.nonzero_out, bool(again.eqns))
 
 
-def _inlined(eqn: Eqn) -> ClosedJaxpr | None:
-    """The program of a call of which each operation is asked about."""
-    if eqn.primitive.name == "jit" or eqn.primitive.name == "remat2" and not eqn.params["differentiated"]:
-        return eqn.params["jaxpr"]
-    return None
-
-
 class _Passes(NamedTuple):
     """The equations of a program for the forward pass, and again for the derivative, which may read `saveable`."""
     forward: list[Eqn]
@@ -84,34 +77,50 @@ class _Passes(NamedTuple):
 def _divided(eqns: Sequence[Eqn], policy: Callable | None) -> _Passes:
     passes = _Passes([], [], [])
     for eqn in eqns:
-        if has_effects(eqn) or policy is not None and _keeps(policy, eqn):  # an effect happens once
-            passes.forward.append(eqn)
+        keeps, acts = policy is not None and _keeps(policy, eqn), has_effects(eqn)
+        if not keeps and (policy is not None or acts) and _divide_inside(eqn, policy, passes):
+            continue
+        passes.forward.append(eqn)
+        if keeps or acts:  # an effect happens once
             passes.saveable.extend(eqn.outvars)
-        elif eqn.primitive is scan_p and policy is not None:
-            _divide_scan(eqn, policy, passes)
         else:
-            passes.forward.append(eqn)
             passes.again.append(eqn)
     return passes
 
 
-def _divide_scan(eqn: Eqn, policy: Callable, passes: _Passes) -> None:
-    """A loop gives what is kept of each step as another stacked result, which the second loop takes."""
-    jaxpr = inline_calls(eqn.params["jaxpr"], _inlined).jaxpr
-    body = _divided(jaxpr.eqns, policy)
-    if not body.saveable:
-        passes.forward.append(eqn)
-        passes.again.append(eqn)
-        return
-    stacked = [Var(with_dim(v.aval, eqn.params["length"], 0)) for v in body.saveable]
-    debug = jaxpr.debug._replace(arg_names=(), result_paths=())
-    forward = jaxpr.replace(eqns=body.forward, outvars=[*jaxpr.outvars, *body.saveable], debug=debug)
-    again = jaxpr.replace(eqns=body.again, invars=[*jaxpr.invars, *body.saveable], debug=debug)
-    passes.forward.append(eqn.replace(outvars=(*eqn.outvars, *stacked),
-                                      params={**eqn.params, "jaxpr": ClosedJaxpr(forward)}))
-    passes.again.append(eqn.replace(invars=[*eqn.invars, *stacked],
-                                    params={**eqn.params, "jaxpr": ClosedJaxpr(again)}))
-    passes.saveable.extend(stacked)
+def _divide_inside(eqn: Eqn, policy: Callable | None, passes: _Passes) -> bool:
+    """Divide the programs of an equation, unless nothing in them is kept; False where it has to be taken as a whole.
+
+    It gives what is kept as more results, in a loop a row for each step, and the second pass takes those. Of branches
+    with other values to keep each has slots in common; one of a loop of unknown length, or of an operation with rules
+    of its own, is not gone into.
+    """
+    rebuilt, subs = eqn.primitive.rebuilt, programs_run(eqn)
+    if rebuilt is None or any([sub.runs is Runs.TEST for sub in subs]):
+        return False
+    bodies = [inline_calls(sub.program).jaxpr for sub in subs]
+    parts = [_divided(body.eqns, policy) for body in bodies]
+    if not has_effects(eqn) and not any([part.saveable for part in parts]):
+        return False
+    slots, places = residual_slots([[v.aval for v in part.saveable] for part in parts])
+    forward, again = [], []
+    for body, part, place in zip(bodies, parts, places):
+        debug, n = body.debug._replace(arg_names=(), result_paths=()), len(body.outvars)
+        forward.append(known_branch(ClosedJaxpr(body.replace(eqns=part.forward, debug=debug)), n, part.saveable, slots,
+                                    place))
+        rest = body.replace(eqns=part.again, invars=[*part.saveable, *body.invars], debug=debug)
+        taking = linear_branch(ClosedJaxpr(rest), len(part.saveable), slots, place).jaxpr
+        first, inputs = taking.invars[:len(slots)], taking.invars[len(slots):]
+        again.append(ClosedJaxpr(taking.replace(invars=[*inputs, *first])))
+    count = subs[0].length if subs[0].size is None else subs[0].size
+    kept_avals = forward[0].out_avals[len(bodies[0].outvars):]
+    rows = [Var(a if count is None else with_dim(a, count, 0)) for a in kept_avals]
+    _, params = rebuilt(eqn.params, eqn.invars, forward, More())
+    passes.forward.append(eqn.replace(outvars=(*eqn.outvars, *rows), params=params))
+    operands, params = rebuilt(eqn.params, eqn.invars, again, More(rows=rows))
+    passes.again.append(eqn.replace(invars=operands, params=params))
+    passes.saveable.extend(rows)
+    return True
 
 
 def _keeps(policy: Callable, eqn: Eqn) -> bool:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, trees
 from ricalco.control.calls.remat_programs import argument_paths
-from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from ricalco.core import Runs, SubProgram
+from ricalco.ir import DebugInfo, Eqn, Jaxpr, Literal, programs_run
 from ricalco.ops.conversion import name_p
 from ricalco.tracing import enclosing, place_of, stage
 from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
@@ -128,10 +129,11 @@ def print_saved_residuals(f: Callable, *args, **kwargs) -> None:
 
 
 class _Scope(NamedTuple):
-    """A program, and the equation that holds it; None for the outermost."""
+    """A program, and the equation that holds it and as what; None for the outermost."""
     jaxpr: Jaxpr
     outer: _Scope | None
     eqn: Eqn | None
+    sub: SubProgram | None
 
     def maker(self, v) -> tuple[int, int] | None:
         """The number of the equation that makes `v`, and which of its results that is; None for an input."""
@@ -143,7 +145,7 @@ class _Scope(NamedTuple):
 
 
 def _described(jaxpr: Jaxpr) -> list[Residual]:
-    scope, found = _Scope(jaxpr, None, None), {}
+    scope, found = _Scope(jaxpr, None, None, None), {}
     for v in jaxpr.outvars:
         order, origin = _origin(scope, v)
         found[order, origin] = Residual(v.aval, origin)  # a call may give back its argument: that is one value
@@ -163,31 +165,35 @@ def _origin(scope: _Scope, v) -> tuple[tuple, str]:
             place = next(i for i, x in enumerate(inputs) if x is v)
             if scope.outer is None:
                 break
-            if scope.eqn.primitive.name == "scan" and place >= scope.eqn.params["num_consts"]:
-                kind = "carry" if place < scope.eqn.params["num_consts"] + scope.eqn.params["num_carry"] else "argument"
-                return order, f"{kind} of scan{_where(scope.eqn)}{steps}"
-            scope, v = scope.outer, scope.eqn.invars[place]
+            sub, eqn = scope.sub, scope.eqn
+            if sub.loops and place >= sub.consts:
+                kind = "carry" if place < sub.consts + sub.carry else "argument"
+                return order, f"{kind} of {eqn.primitive.name}{_where(eqn)}{steps}"
+            scope, v = scope.outer, eqn.invars[sub.operands[place]]
             continue
         number, i = made
         eqn = scope.jaxpr.eqns[number]
         order = order or (_COMPUTED, number, i)
-        if not _enters(eqn, i):
+        sub = _made_by(eqn, i)
+        if sub is None:
             name = f"named '{eqn.params['name']}'" if eqn.primitive is name_p else f"output of {eqn.primitive.name}"
             return order, f"{name}{_where(eqn)}{steps}"
-        if eqn.primitive.name == "scan":
-            steps += f", for each of {eqn.params['length']} steps"
-        scope = _Scope(eqn.params["jaxpr"].jaxpr, scope, eqn)
-        v = scope.jaxpr.outvars[i]
+        if sub.length is not None:
+            steps += f", for each of {sub.length} steps"
+        scope = _Scope(sub.program.jaxpr, scope, eqn, sub)
+        v = scope.jaxpr.outvars[sub.results.index(i)]
     if v.__class__ is Literal or place < len(scope.jaxpr.constvars):
         return (_CONSTANT, -1 if v.__class__ is Literal else place, 0), f"from a constant{steps}"
     place -= len(scope.jaxpr.constvars)
     return (_ARGUMENT, place, 0), f"from the argument {scope.jaxpr.debug.arg_names[place]}{steps}"
 
 
-def _enters(eqn: Eqn, index: int) -> bool:
-    """Whether result `index` is a result of the program that the equation holds."""
-    return isinstance(eqn.params.get("jaxpr"), ClosedJaxpr) and (
-        eqn.primitive.name in ("jit", "remat2") or eqn.primitive.name == "scan" and index >= eqn.params["num_carry"])
+def _made_by(eqn: Eqn, index: int) -> SubProgram | None:
+    """The program that makes result `index` of the equation; None if that is one of several, or all turns do."""
+    for sub in programs_run(eqn):
+        if sub.runs in (Runs.CALLED, Runs.ONCE) or sub.runs is Runs.STEP and index >= sub.carry:
+            return sub
+    return None
 
 
 def _where(eqn: Eqn) -> str:

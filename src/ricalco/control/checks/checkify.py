@@ -5,20 +5,17 @@ import functools
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import ShapedArray, dtypes, trees
-from ricalco.control.branches.cond import bind_cond, cond_p
-from ricalco.control.branches.select import bind_select, select_branches_p
-from ricalco.control.calls.call import call, jit_p
-from ricalco.control.calls.remat import remat_p
+from ricalco.control.calls.programs import with_common_operands
 from ricalco.control.checks.errors import INDEX_GROUP, Check, ErrorCategory, Facts, Group, user_checks
 from ricalco.control.checks.primitive import Error, check_p
 from ricalco.control.checks.rules import Failure, checks_indices, failures_after, failures_before
 from ricalco.control.custom.rules import Rule, across, as_array
-from ricalco.control.loops.scan import scan_p
-from ricalco.control.loops.while_loop import bind_while, while_p
+from ricalco.control.loops.while_loop import bind_while
+from ricalco.core import More, Runs, SubProgram
 from ricalco.core.effects import CHECK
-from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, subjaxprs
+from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, programs_run, subjaxprs, subprograms
 from ricalco.ir.evaluate import literal_value
-from ricalco.ir.rewrite import hoist, map_subjaxprs
+from ricalco.ir.rewrite import map_subjaxprs
 from ricalco.ops.bitwise import bitwise_and
 from ricalco.ops.comparison import eq, ne
 from ricalco.ops.conversion import stop_gradient
@@ -120,8 +117,8 @@ def _groups_of(eqn, categories) -> tuple[Group, ...] | None:
     if ErrorCategory.INDEX in categories and checks_indices(eqn):
         return (INDEX_GROUP,)
     found: tuple[Group, ...] | None = None
-    for program in subjaxprs(eqn.params):
-        inner = program_groups(program, categories)
+    for sub in programs_run(eqn):
+        inner = program_groups(sub.program, categories)
         if inner is not None:
             found = (*(found or ()), *inner)
     if found is None and not categories.isdisjoint((ErrorCategory.NAN, ErrorCategory.DIV)) and any(
@@ -181,13 +178,13 @@ class _Checkify:
     def _equation(self, eqn, values: list, leaves: list) -> tuple[list, list]:
         if eqn.primitive is check_p:
             return self._check(eqn, values, leaves), []
-        programs = subjaxprs(eqn.params)
-        if programs and any(program_groups(p, self.categories) is not None for p in programs):
-            rule = _RULES.get(eqn.primitive) or (_custom_call if called_with_rules(eqn) is not None else None)
-            if rule is not None:
-                outs = rule(self, eqn, values, leaves)
+        subs = programs_run(eqn)
+        if any(program_groups(sub.program, self.categories) is not None for sub in subs):
+            way = self._way(eqn.primitive, subs[0])
+            if way is not None:
+                outs = way(self, eqn, subs, values, leaves)
                 return outs[:len(self.avals)], outs[len(self.avals):]
-        if any(CHECK in p.effects for p in programs):
+        if any(CHECK in sub.program.effects for sub in subprograms(eqn)):
             self._refuse_lost(eqn)
             eqn = without_checks(eqn)
         for failure in failures_before(eqn, values, self.categories):
@@ -197,6 +194,14 @@ class _Checkify:
         for failure in failures_after(eqn, outs, self.categories):
             leaves = self._added(leaves, failure)
         return leaves, outs
+
+    def _way(self, primitive, sub: SubProgram) -> Callable | None:
+        """How the error value goes through an operation; None for one that applies a program to scalars."""
+        if primitive.rebuilt is None:
+            return _with_rules if sub.runs is Runs.ONCE else None
+        if sub.runs is Runs.TEST and program_groups(sub.program, self.categories) is not None:
+            return _checked_test
+        return _handed_through if sub.size is None else _for_each_element
 
     def _refuse_lost(self, eqn) -> None:
         """Raise if an operation that is not gone into has a check that is asked for."""
@@ -336,54 +341,41 @@ def checks_in(eqn, categories) -> list[Check]:
 
 # --- operations that hold programs -----------------------------------------------------------------
 
-def _jit(maker: _Checkify, eqn, values, leaves) -> list:
-    return call(maker.program(eqn.params["jaxpr"]), eqn.params["name"], [*leaves, *values])
+def _handed_through(maker: _Checkify, eqn, subs, values, leaves) -> list:
+    """The error value goes through the program of an operation: one, one of several, or each turn of a loop."""
+    programs, own = with_common_operands([_part(maker, sub) for sub in subs])
+    operands, params = eqn.primitive.rebuilt(eqn.params, values, programs, More(consts=own, carry=leaves))
+    return eqn.primitive.bind(*operands, **params)
 
 
-def _remat(maker: _Checkify, eqn, values, leaves) -> list:
-    closed = maker.program(eqn.params["jaxpr"])
-    return remat_p.bind(*closed.consts, *leaves, *values, **{**eqn.params, "jaxpr": hoist(closed)[0]})
-
-
-def _cond(maker: _Checkify, eqn, values, leaves) -> list:
-    index, *operands = values
-    return bind_cond(index, [maker.program(b) for b in eqn.params["branches"]], [*leaves, *operands])
-
-
-def _select_branches(maker: _Checkify, eqn, values, leaves) -> list:
+def _for_each_element(maker: _Checkify, eqn, subs, values, leaves) -> list:
     """Each element has an error value of its own; the first of them counts."""
-    index, *operands = values
-    branches = [maker.program(b, fresh=True) for b in eqn.params["branches"]]
-    outs = bind_select(index, branches, operands, eqn.params["dims"], eqn.params["size"])
+    programs, own = with_common_operands([maker.program(sub.program, fresh=True) for sub in subs])
+    operands, params = eqn.primitive.rebuilt(eqn.params, values, programs, More(consts=own))
+    outs = eqn.primitive.bind(*operands, **params)
     n = len(maker.avals)
-    if not eqn.params["size"]:
+    if not subs[0].size:
         return [*leaves, *outs[n:]]
     code, number, payload = _first_of(outs[0], outs[2:n])
     first = bitwise_and(eq(leaves[0], literal_like(0, dtypes.int32)), ne(code, literal_like(0, dtypes.int32)))
     return [*[select_n(first, old, new) for old, new in zip(leaves, [code, number, *payload])], *outs[n:]]
 
 
-def _scan(maker: _Checkify, eqn, values, leaves) -> list:
-    params = eqn.params
-    n, consts = len(leaves), params["num_consts"]
-    closed = maker.program(params["jaxpr"], leading=consts)
-    own = closed.consts
-    changes = {"jaxpr": hoist(closed)[0], "num_consts": len(own) + consts, "num_carry": n + params["num_carry"]}
-    return scan_p.bind(*own, *values[:consts], *leaves, *values[consts:], **{**params, **changes})
+def _part(maker: _Checkify, sub: SubProgram) -> ClosedJaxpr:
+    """A program with the error value in front of what is handed on; a test without checks takes it, and ignores it."""
+    if sub.runs is not Runs.TEST:
+        return maker.program(sub.program, leading=sub.consts)
+    test, a, n = sub.program, sub.consts, len(maker.avals)
+    return _staged_like(test, [*test.in_avals[:a], *maker.avals, *test.in_avals[a:]], lambda *args: replay(
+        test.jaxpr, test.consts, [*args[:a], *args[a + n:]]))
 
 
-def _while(maker: _Checkify, eqn, values, leaves) -> list:
-    """The condition is checked, too: its value is carried where it has something to check."""
-    params = eqn.params
-    cond, body, a, b = params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
+def _checked_test(maker: _Checkify, eqn, subs, values, leaves) -> list:
+    """A loop whose condition has something to check: its value is carried."""
+    (cond, body), n = [sub.program for sub in subs], len(leaves)
+    a, b = [sub.consts for sub in subs]
     cond_consts, body_consts, init = values[:a], values[a:a + b], values[a + b:]
-    n = len(leaves)
-    checked_body = maker.program(body, leading=b)
-    if program_groups(cond, maker.categories) is None:
-        ignoring = _staged_like(cond, [*cond.in_avals[:a], *maker.avals, *cond.in_avals[a:]], lambda *args: replay(
-            cond.jaxpr, cond.consts, [*args[:a], *args[a + n:]]))
-        return bind_while(ignoring, cond_consts, checked_body, body_consts, [*leaves, *init])
-    checked_cond = maker.program(cond, leading=a)
+    checked_body, checked_cond = maker.program(body, leading=b), maker.program(cond, leading=a)
     *leaves, holds = replay(checked_cond.jaxpr, checked_cond.consts, [*cond_consts, *leaves, *init])
 
     def step(*args):
@@ -403,26 +395,15 @@ def _staged_like(closed: ClosedJaxpr, avals, function: Callable) -> ClosedJaxpr:
     return stage(function, avals, closed.jaxpr.debug._replace(arg_names=(), result_paths=())).closed
 
 
-def called_with_rules(eqn) -> ClosedJaxpr | None:
-    """The program of a call of a function with rules of its own."""
-    program = eqn.params.get("call_jaxpr", eqn.params.get("call"))
-    return program if isinstance(program, ClosedJaxpr) else None
-
-
-def _custom_call(maker: _Checkify, eqn, values, leaves) -> list:
-    """A function with rules of its own: the call stays, for its derivative; its checks are made beside it.
+def _with_rules(maker: _Checkify, eqn, subs, values, leaves) -> list:
+    """An operation with rules of its own: it stays, for its derivative; the checks are made beside it.
 
     Compiled, what both compute is one.
     """
-    closed = called_with_rules(eqn)
-    if closed.effects - {CHECK}:
-        program = maker.program(closed)  # what it does must be done once
-        return replay(program.jaxpr, program.consts, [*leaves, *values])
-    program = maker.program(closed)
-    outs = replay(program.jaxpr, program.consts, [*leaves, *map(stop_gradient, values)])
+    program = maker.program(subs[0].program)
+    operands = [values[i] for i in subs[0].operands]
+    if subs[0].program.effects - {CHECK}:  # what it does must be done once
+        return replay(program.jaxpr, program.consts, [*leaves, *operands])
+    outs = replay(program.jaxpr, program.consts, [*leaves, *map(stop_gradient, operands)])
     called = interpret(without_checks(eqn), values)
     return [*outs[:len(leaves)], *called]
-
-
-_RULES: dict[object, Callable] = {
-    jit_p: _jit, remat_p: _remat, cond_p: _cond, select_branches_p: _select_branches, scan_p: _scan, while_p: _while}

@@ -18,7 +18,7 @@ from ricalco.control.custom.calls import (
 )
 from ricalco.control.custom.rules import Rule, UserRule, as_array, described, named
 from ricalco.control.loops.mapping import map as map_rows
-from ricalco.core import Primitive, Zero, interpreting
+from ricalco.core import Primitive, Zero, interpreting, run_once
 from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_batch_dim
 from ricalco.tracing import replay
 from ricalco.transforms.arguments import check_array, check_callable, function_name, is_inexact, label_of
@@ -198,7 +198,7 @@ custom_vmap_call_p = Primitive(
     lower=lambda block, outs, *args, call, **params: lower_call(block, outs, *args, call_jaxpr=call),
     jvp=_jvp, transpose=lambda cts, *args, call, **params: transpose_call(cts, *args, call_jaxpr=call), batch=_batch,
     oracle=lambda *args, call, **params: run_reference(*args, call_jaxpr=call), multiple_results=True,
-    linearize=_linearize, effects=lambda *, call, **params: call.effects)
+    linearize=_linearize, programs=lambda params: (run_once(params["call"]),), spent=("rule", "in_tree", "out_tree"))
 
 
 # --- the functions ------------------------------------------------------------------------------------------

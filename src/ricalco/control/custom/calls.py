@@ -9,7 +9,7 @@ from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.calls.remembered import told_apart
 from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
 from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, as_array, named
-from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, state
+from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, run_once, state
 from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import hoist
@@ -457,7 +457,7 @@ def call_primitive(kind: type[CustomCall], rule: str) -> Primitive:
         infer=lambda *avals, name, call_jaxpr, **params: check_operands(primitive.name, name, avals, call_jaxpr),
         lower=lower_call, jvp=jvp, transpose=transpose_call, batch=batch, oracle=run_reference, multiple_results=True,
         linearize=lambda trace, primals, tangents, params: jvp(primals, tangents, **params),
-        effects=lambda *, call_jaxpr, **params: call_jaxpr.effects)
+        programs=lambda params: (run_once(params["call_jaxpr"]),), spent=(rule, "bwd", "name", "symbolic_zeros"))
     return primitive
 
 

@@ -9,7 +9,7 @@ from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, run_reference, with_more_inputs
 from ricalco.control.custom.rules import as_array, described
 from ricalco.control.custom.vjp import custom_vjp
-from ricalco.core import Linear, Primitive, Zero
+from ricalco.core import Linear, Primitive, Runs, SubProgram, Zero, run_once
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops.families import add_any_p
 from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
@@ -259,7 +259,8 @@ linear_call_p = Primitive(
     jvp=_linear_jvp, transpose=_linear_transpose, batch=_linear_batch,
     oracle=lambda *args, callee, **params: run_reference(*args, call_jaxpr=callee), multiple_results=True,
     linearize=lambda trace, primals, tangents, params: _linear_jvp(primals, tangents, **params),
-    effects=lambda *, callee, **params: callee.effects)
+    programs=lambda params: (run_once(params["callee"]), SubProgram(params["transpose"], Runs.NEVER)),
+    spent=("transpose",))
 
 
 __all__ = ["closure_convert", "custom_gradient", "linear_call", "linear_call_p"]

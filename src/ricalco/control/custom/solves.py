@@ -10,7 +10,7 @@ from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, perform
 from ricalco.control.custom.jvp import JvpCall
 from ricalco.control.custom.rules import UserRule, as_array, described
-from ricalco.core import Linear, Primitive, Zero
+from ricalco.core import Linear, Primitive, Runs, SubProgram, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ops.arithmetic import neg, sub
@@ -232,14 +232,21 @@ def _solve_oracle(*args, const_lengths, jaxprs):
     return evaluate_reference(jaxprs.solve.jaxpr, jaxprs.solve.consts, *consts.solve, *b)
 
 
-def _solve_effects(*, const_lengths, jaxprs):
-    return frozenset().union(*[closed.effects for closed in jaxprs if closed is not None])
+def _solve_programs(params):
+    """The equation is solved by `solve`; the others are for its derivatives."""
+    lengths, jaxprs = params["const_lengths"], params["jaxprs"]
+    first, end = lengths.matvec + lengths.vecmat, sum(lengths)
+    operands = [*range(first, first + lengths.solve), *range(end, end + len(jaxprs.solve.in_avals) - lengths.solve)]
+    others = [closed for closed in (jaxprs.matvec, jaxprs.vecmat, jaxprs.transpose_solve) if closed is not None]
+    return (SubProgram(jaxprs.solve, Runs.ONCE, operands, range(len(jaxprs.solve.out_avals))),
+            *[SubProgram(closed, Runs.NEVER) for closed in others])
 
 
 custom_linear_solve_p = Primitive(
     "custom_linear_solve", infer=_solve_infer, lower=_solve_lower, jvp=_solve_jvp, transpose=_solve_transpose,
     batch=_solve_batch, oracle=_solve_oracle, multiple_results=True,
-    linearize=lambda trace, primals, tangents, params: _solve_jvp(primals, tangents, **params), effects=_solve_effects)
+    linearize=lambda trace, primals, tangents, params: _solve_jvp(primals, tangents, **params),
+    programs=_solve_programs)
 
 
 # --- custom_root --------------------------------------------------------------------------------------------

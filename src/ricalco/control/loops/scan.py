@@ -7,7 +7,6 @@ import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
 from ricalco.control.calls.programs import dce_program, take
-from ricalco.control.calls.references import discharge_scan
 from ricalco.control.loops.programs import (
     Loop,
     Plan,
@@ -18,7 +17,7 @@ from ricalco.control.loops.programs import (
     separate,
     settled,
 )
-from ricalco.core import Linear, Primitive, Zero
+from ricalco.core import Linear, Primitive, Runs, SubProgram, Zero
 from ricalco.core.effects import needs_token
 from ricalco.hlo import TOKEN, i64_array
 from ricalco.ir import ClosedJaxpr
@@ -339,7 +338,19 @@ def _dce(used, *, jaxpr, num_carry, num_consts, **how):
     return keep, params, [*carry, *rows]
 
 
+def _programs(params):
+    body = params["jaxpr"]
+    return (SubProgram(body, Runs.STEP, range(len(body.in_avals)), range(len(body.out_avals)), params["num_consts"],
+                       params["num_carry"], params["length"], params["reverse"]),)
+
+
+def _rebuilt(params, operands, programs, more):
+    consts, carry, rows = parts(operands, params["num_consts"], params["num_carry"])
+    counts = {"num_consts": len(consts) + len(more.consts), "num_carry": len(carry) + len(more.carry)}
+    return ([*more.consts, *consts, *more.carry, *carry, *rows, *more.rows],
+            {**params, **counts, "jaxpr": programs[0]})
+
+
 scan_p = Primitive("scan", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
                    batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce,
-                   effects=lambda *, jaxpr, **how: jaxpr.effects,
-                   discharge=lambda values, refs, **params: discharge_scan(scan_p.bind, values, refs, **params))
+                   programs=_programs, rebuilt=_rebuilt)

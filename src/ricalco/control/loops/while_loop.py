@@ -8,9 +8,8 @@ import numpy as np
 from ricalco.avals import dtypes, shaped, tangent_aval
 from ricalco.control.branches.masking import masked_program
 from ricalco.control.calls.programs import dce_program, take
-from ricalco.control.calls.references import discharge_while
 from ricalco.control.loops.programs import parts, settled
-from ricalco.core import Primitive, Zero
+from ricalco.core import Primitive, Runs, SubProgram, Zero
 from ricalco.core.effects import CHECK, needs_token
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr, Var
@@ -233,10 +232,21 @@ def _reads(whole: ClosedJaxpr, reduced: ClosedJaxpr, keep: Sequence[bool]) -> Cl
     return reduced.kept(key, lambda: ClosedJaxpr(reduced.jaxpr.replace(invars=take(whole.jaxpr.invars, keep))))
 
 
-def _effects(*, cond_jaxpr, body_jaxpr, **params):
-    return cond_jaxpr.effects | body_jaxpr.effects
+def _programs(params):
+    a, b, n = params["cond_nconsts"], params["body_nconsts"], len(params["body_jaxpr"].out_avals)
+    return (SubProgram(params["cond_jaxpr"], Runs.TEST, [*range(a), *range(a + b, a + b + n)], (), a, n),
+            SubProgram(params["body_jaxpr"], Runs.TURN, range(a, a + b + n), range(n), b, n))
+
+
+def _rebuilt(params, operands, programs, more):
+    if more.rows:
+        raise NotImplementedError("a loop of unknown length has no rows")
+    tested, consts, carry = parts(operands, params["cond_nconsts"], params["body_nconsts"])
+    tested, consts = [*more.consts, *tested], [*more.consts, *consts]
+    return ([*tested, *consts, *more.carry, *carry],
+            {"cond_jaxpr": programs[0], "cond_nconsts": len(tested), "body_jaxpr": programs[1],
+             "body_nconsts": len(consts)})
 
 
 while_p = Primitive("while", infer=_infer, lower=_lower, jvp=_jvp, linearize=_linearize, transpose=_transpose,
-                    batch=_batch, oracle=_oracle, multiple_results=True, effects=_effects, dce=_dce,
-                    discharge=lambda values, refs, **params: discharge_while(while_p.bind, values, refs, **params))
+                    batch=_batch, oracle=_oracle, multiple_results=True, dce=_dce, programs=_programs, rebuilt=_rebuilt)

@@ -28,7 +28,7 @@ def unit(primitive: Primitive, avals: tuple, params: dict) -> ClosedJaxpr | None
 
     Operations that hold programs have no unit: their transformed programs are remembered with the programs.
     """
-    if primitive.types is None:
+    if not primitive.plain:
         return None
     key = (primitive, avals, options.thread.current, *params.items())
     try:
