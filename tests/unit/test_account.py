@@ -14,8 +14,9 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
-from ricalco.report import styled
-from ricalco.report.account_text import runs_of, value_text
+from ricalco.report.sections import Cell, Column, Row, sections
+from ricalco.report.text import Styled, cut
+from ricalco.report.words import middle_out, runs_of, value_text
 
 MODEL = '''\
 import ricalco
@@ -39,7 +40,7 @@ def layer(x, w, unused, depth=2):
 
 TEXT = '''\
 account of layer  model_of_account.py:10
-  1 array (32 B) and 3 values taken, 1 effect, 2 decisions, 7 equations
+  1 array (32 B) and 3 values taken, 1 effect, 2 decisions, 7 equations, 1 argument not used
 
 called with
     x       float32[3,4]
@@ -56,8 +57,8 @@ ran once, at trace time
     mutation  history.append(x.shape)  model_of_account.py:12
 
 decided at trace time
-    if config["verbose"]  False  global config["verbose"] = False  model_of_account.py:15
     for i in range(depth)  2 times  6 of 7 equations  default depth of la...  model_of_account.py:13
+    if config["verbose"]   False                      global config["verb...  model_of_account.py:15
 
 never reached
     print("never printed")  in layer  model_of_account.py:16
@@ -67,14 +68,14 @@ shapes and dtypes that Python read  fixed for this signature
 
 the source  times run, equations recorded, line
     layer  model_of_account.py
-         10  @ricalco.jit
-    1x   11  def layer(x, w, unused, depth=2):  # takes default depth of layer
-    1x   12      history.append(x.shape)        # once: mutation
-    3x   13      for i in range(depth):         # 2 times
-    2x 6 14          x = jnp.tanh(x @ W) @ w    # takes W
-    1x   15      if config["verbose"]:          # False; takes config["verbose"]
-     -   16          print("never printed")     # never reached
-    1x 1 17      return x * config["rate"]      # takes config["rate"]
+           10  @ricalco.jit
+    1x     11  def layer(x, w, unused, depth=2):  # takes default depth of layer
+    1x     12      history.append(x.shape)        # once: mutation; x.shape = (3, 4)
+    3x     13      for i in range(depth):         # 2 times
+    2x  6  14          x = jnp.tanh(x @ W) @ w    # takes W
+    1x     15      if config["verbose"]:          # takes config["verbose"]; False
+     -     16          print("never printed")     # never reached
+    1x  1  17      return x * config["rate"]      # takes config["rate"]
 
 the program  7 equations
     { lambda a:f32[4,2]; b:f32[3,4] c:f32[2,4] d:i32[]. let
@@ -142,15 +143,15 @@ def test_no_line_is_wider_than_asked(account, width):
 
 def test_parts_can_be_left_out_or_shown_whole(account):
     assert "the source" not in account.to_text(source=False)
-    assert "... 16 more lines ..." in account.to_text(jaxpr_lines=6)
+    assert "... 15 more ..." in account.to_text(jaxpr_lines=6)
     assert re.search(r"\nthe program  \d+ equations: \w+ \d+, ", account.to_text(jaxpr_lines=6))
     whole = account.to_text(jaxpr_lines=None)
-    assert "more lines" not in whole and re.search(r"\nthe program  \d+ equations\n", whole)
+    assert "more ..." not in whole and re.search(r"\nthe program  \d+ equations\n", whole)
 
 
 def test_a_function_that_takes_nothing_says_so():
     text = str(ricalco.explain(lambda: 1.0)())
-    assert "took nothing from outside" in text and "no side effects seen" in text and "    no arguments" in text
+    assert "took nothing from outside" in text and "no side effects seen" in text and "called with no arguments" in text
 
 
 def test_the_repr_is_one_line(account):
@@ -186,10 +187,10 @@ def test_the_fields(account):
 def test_json_is_stable(account):
     told = json.loads(account.to_json())
     assert list(told) == [
-        "ricalco_account", "function", "place", "arguments", "statics", "options", "captures", "totals", "effects",
-        "decisions", "never_reached", "shape_reads", "callbacks", "settled", "selected", "rerolled", "near_misses",
-        "unused", "equations", "jaxpr", "sources", "observed_with", "unseen", "retraces", "stale", "seconds", "calls",
-        "error"]
+        "ricalco_account", "function", "place", "totals", "arguments", "statics", "options", "unused", "captures",
+        "effects", "callbacks", "decisions", "settled", "never_reached", "shape_reads", "selected", "sources",
+        "equations", "jaxpr", "rerolled", "near_misses", "retraces", "stale", "seconds", "calls", "observed_with",
+        "unseen", "error"]
     assert told["ricalco_account"] == 1 and told["error"] is None
     assert told["totals"] == {"captures": 4, "arrays": 1, "bytes": 32, "large": [], "warn_bytes": 10**6, "effects": 1,
                               "decisions": 2, "equations": 7}
@@ -450,16 +451,49 @@ def test_unusual_values_do_no_harm():
 
 # --- lines and tables ---------------------------------------------------------------------------
 
+def table(columns, *rows, width=100, **options) -> str:
+    text = Styled(width)
+    text.table(columns, [Row(tuple(map(Cell, row))) for row in rows], **options)
+    return text.plain
+
+
 def test_tables_give_way_where_they_may():
-    text = styled.Styled(width=40)
-    text.table([(styled.Span("a" * 50), styled.Span("file.py:1")), (styled.Span("b"), styled.Span("file.py:22"))])
-    assert text.plain == textwrap.indent("aaaaaaaaaaaaaaaaaaaaa...  file.py:1\nb" + " " * 25 + "file.py:22", "    ")
+    told = table((Column("", gives=True), Column("")), ("a" * 50, "file.py:1"), ("b", "file.py:22"), width=40)
+    assert told == textwrap.indent("aaaaaaaaaaaaaaaaaaaaa...  file.py:1\nb" + " " * 25 + "file.py:22", "    ")
+
+
+def test_what_has_nothing_behind_it_runs_on():
+    told = table((Column("", number=True), Column("", gives=True), Column("", gives=True)),
+                 ("heading", "", ""), ("1", "a long line", ""), ("22", "short", "# note"), width=24)
+    assert told == textwrap.indent("heading\n 1  a long line\n22  short  # note", "    ")
 
 
 def test_long_tables_are_folded():
-    text = styled.Styled()
-    text.table([(styled.Span(str(i)),) for i in range(20)], limit=8)
-    assert text.plain.split() == ["0", "1", "2", "3", "4", "5", "...", "12", "more", "...", "18", "19"]
+    told = table((Column(""),), *[(str(i),) for i in range(20)], limit=8)
+    assert told.split() == ["0", "1", "2", "3", "4", "5", "...", "12", "more", "...", "18", "19"]
+    assert middle_out(list("abcd"), 4) == list("abcd") and middle_out("abcd", None) == list("abcd")
+
+
+def test_rows_that_say_the_same_are_one_line_with_all_places():
+    def f(x):
+        a = x.shape[0]
+        b = x.shape[0]
+        return x * a * b
+
+    first = f.__code__.co_firstlineno
+    shapes = ricalco.explain(f)(np.ones(3, np.float32)).to_text().partition("that Python read")[2]
+    assert f"    x.shape[0] = 3  test_account.py:{first + 1}, {first + 2}\n" in shapes
+
+
+def test_every_fact_is_in_a_section_of_the_text_and_of_the_page(account):
+    """What is new on the account has a section, and so is in each form."""
+    found = sections(account)
+    assert len({section.name for section in found}) == len(found) == len({s.title for s in found if s.title}) + 1
+    facts = [name for section in found for name in section.facts]
+    assert sorted({*facts, "ricalco_account", "function", "place", "totals"}) == sorted(account.to_dict())
+    for section in found:
+        for row in section.rows:
+            assert len(row.cells) <= len(section.columns), section.name
 
 
 def test_consecutive_lines():
@@ -467,5 +501,5 @@ def test_consecutive_lines():
 
 
 def test_lines_are_cut_at_the_width():
-    line = styled.cut([styled.Span("abc"), styled.Span("defgh"), styled.Span("  ")], 6)
-    assert "".join(span.text for span in line) == "abc..."
+    line = cut([Cell("abc"), Cell("defgh"), Cell("  ")], 6)
+    assert "".join(cell.text for cell in line) == "abc..."

@@ -14,7 +14,8 @@ import ricalco
 from ricalco import cli
 from ricalco.cli import specs, targets, terminal
 from ricalco.report import runs
-from ricalco.report.styled import Span, Styled
+from ricalco.report.sections import Cell
+from ricalco.report.text import Styled
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -265,7 +266,7 @@ def test_run_is_the_script_then_the_account(folder):
     err = done.stderr
     assert "account of script.py --json x\n  3 jitted functions, 6 traces, " in err
     assert "x: f32[4,300] -> f32[8,300]  shape" in err and "never called: never (script.py:15)" in err
-    assert "global W  float32[300,3]  3.5 KiB  script.py:12" in err
+    assert "global W  float32[300,3]  3.5 KiB  in 1 equation  script.py:12" in err
     told = json.loads((folder / "run.json").read_text())
     assert (told["ricalco_run"], told["exit_status"], told["arguments"]) == (1, 7, ["--json", "x"])
     counts = {f["place"].rpartition(":")[2]: (f["function"], f["traces"], f["calls"]) for f in told["functions"]}
@@ -328,7 +329,7 @@ def test_a_narrow_terminal_gets_fewer_columns(here):
 
 def text_with_code() -> Styled:
     text = Styled()
-    text.line(Span("took", "heading"), Span(" return x", "code"), Span("  # [bold]note[/bold]", "warn"))
+    text.line(Cell("took", "heading"), Cell(" return x", "code"), Cell("  # [bold]note[/bold]", "warn"))
     return text
 
 

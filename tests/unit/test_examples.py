@@ -32,8 +32,8 @@ def test_digits(tmp_path):
         assert (tmp_path / "output" / picture).read_bytes().startswith(b"\x89PNG")
     batches = re.findall(r"^tracing train_step for a batch of (\d+) images", printed, re.MULTILINE)
     assert batches == ["64", "29"]  # once per signature, in 690 steps
-    assert printed.count("\ntrace of train_step") == 2
-    assert re.search(r"mean_image of make_functions +float32\[64\] +256 B +digits.py:\d+", printed)
+    assert printed.count("\naccount of train_step") == 2
+    assert re.search(r"mean_image of make_functions +float32\[64\] +256 B +in 1 equation +digits.py:\d+", printed)
     assert "2 traces for 690 training steps" in printed
     for stage in ("trace", "lower to StableHLO", "compile with XLA"):
         assert re.search(rf"^    {stage} +\d", printed, re.MULTILINE)

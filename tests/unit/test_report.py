@@ -9,7 +9,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import lax, report
-from ricalco.report import tables
+from ricalco.report import words
 
 
 @ricalco.jit
@@ -71,23 +71,45 @@ def test_the_account_of_a_trace():
         total(np.ones(size, np.float32), 2.0, 1)
     out = io.StringIO()
     ricalco.show_traces(total, out)
-    first, second = out.getvalue().split("\n\n")
-    lines = [line.split("test_report.py")[0].strip() for line in first.splitlines()]
+    first, second = out.getvalue().split("\n\naccount of")
+    lines = [line.split("test_report.py")[0].strip() for line in first.splitlines() if line]
     times = lines.index("times")
     assert lines[:times] == [
-        "trace of total (", "called with",
-        "x       float32[3]", "y       float32[] weak", "unused  int32[] weak    not used",
+        "account of total", "1 array (12 B) taken, 4 equations, 1 argument not used, 1 call", "called with",
+        "x       float32[3]", "y       float32[] weak", "unused  int32[] weak  not used",
         "took from outside, frozen: 1 array, 12 B",
-        "closure weights of test_the_account_of_a_trace  float32[3]  12 B",
-        "printed while tracing, and only then", "hello",
-        "recorded 4 equations, from these lines", "4",
-        "the program",
+        "closure weights of test_the_account_of_a_...  float32[3]  12 B  in 1 equation",
+        "ran once, at trace time", 'print  print("hello")', "printed: hello",
+        "recorded from these lines  equations, line", "4  return jnp.sum(x * weights) + y",
+        "the program  4 equations",
         "{ lambda a:f32[3]; b:f32[3] c:f32[] d:i32[]. let", "e:f32[3] = mul b a", "f:f32[] = reduce_sum[axes=(0,)] e",
         "g:f32[] = convert_element_type[new_dtype=float32 weak_type=False] c", "h:f32[] = add f g", "in (h,) }"]
     assert [line.split("  ")[0] for line in lines[times + 1:]] == [
-        "trace", "lower to StableHLO", "compile with XLA", "called so far"]
-    assert "2 arguments as before" in second
-    assert "took from outside, frozen: 1 array, 12 B (as before)" in second
+        "trace", "lower to StableHLO", "compile with XLA", "called so far", "not observed"]
+    # Of the second trace, what is different: the type of x, what it cost, the cause.
+    assert "called with\n    x  float32[1]\n    2 as before\n" in second
+    assert "took from outside, frozen: 1 array, 12 B  (as before)\n" in second
+    assert "ran once, at trace time  (as before)\n" in second and "not observed" not in second
+    assert "b:f32[1]" in second and "    x: f32[3] -> f32[1]  shape\n" in second
+
+
+def test_what_was_printed_is_told():
+    @ricalco.jit
+    def f(x):
+        for i in range(20):
+            print("step", i)
+        print("a\nb")
+        return x
+
+    f(1.0)
+    first = f.__wrapped__.__code__.co_firstlineno
+    assert "\n".join([
+        "ran once, at trace time",
+        f'    print  print("step", i)  20 times  test_report.py:{first + 3}',
+        "        printed: step 0", *[f"                 step {i}" for i in range(1, 12)],
+        "                 ... 4 more ...", *[f"                 step {i}" for i in range(16, 20)],
+        f'    print  print("a\\nb")               test_report.py:{first + 4}',
+        "        printed: a", "                 b", ""]) in str(f.accounts()[0])
 
 
 def test_nothing_to_show():
@@ -98,11 +120,8 @@ def test_nothing_to_show():
         ricalco.show_traces(len)
 
 
-def test_tables():
-    assert tables.folded(list("abcdefgh"), 4) == ["a", "b", "... 5 more lines ...", "h"]
-    assert tables.folded(list("abcd"), 4) == list("abcd")
-    assert [tables.size_text(n) for n in (0, 1023, 1024, 100 * 1024**2)] == ["0 B", "1023 B", "1.0 KiB", "100.0 MiB"]
-    assert [tables.time_text(s) for s in (2e-6, 0.0123, 0.45, 61)] == ["2.00 us", "12.3 ms", "450 ms", "61.0 s"]
-    long, = tables.aligned([("x" * 200,)])
-    assert len(long) == 116 and long.endswith("...")
-    assert "\033[1m" in report.trace_text(root.trace(1.0).record, color=True)
+def test_words():
+    assert words.middle_out("abcdefgh", 4) == ["a", "b", "c", "... 4 more ...", "h"]
+    assert [words.size_text(n) for n in (0, 1023, 1024, 100 * 1024**2)] == ["0 B", "1023 B", "1.0 KiB", "100.0 MiB"]
+    assert [words.time_text(s) for s in (2e-6, 0.0123, 0.45, 61)] == ["2.00 us", "12.3 ms", "450 ms", "61.0 s"]
+    assert "\033[1mcalled with\033[0m\n" in report.trace_text(root.trace(1.0).record, color=True)

@@ -7,7 +7,7 @@ import time
 
 from ricalco.cli.specs import UsageError
 from ricalco.engine import disk_cache
-from ricalco.report.tables import count_text, size_text
+from ricalco.report.words import count_text, size_text
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 

@@ -11,8 +11,8 @@ from ricalco.cli.specs import UsageError, arguments_of, parse_spec, specs_from_f
 from ricalco.cli.targets import bind, load_target
 from ricalco.cli.terminal import Output
 from ricalco.report.account import WARN_BYTES, Account
-from ricalco.report.account_text import account_text
 from ricalco.report.explain import trace_account
+from ricalco.report.text import account_text
 
 USAGE = """examples:
   ricalco explain model.py:loss --arg "x=f32[32,784]" --arg n=3 --static n

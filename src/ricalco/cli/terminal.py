@@ -6,7 +6,7 @@ import shutil
 from typing import TextIO
 
 from ricalco.ir.layout import has_colors
-from ricalco.report.styled import Styled
+from ricalco.report.text import Styled
 
 try:
     import rich.console

@@ -15,9 +15,9 @@ from ricalco.jit.records import TraceRecord
 from ricalco.jit.retraces import retraces
 from ricalco.jit.stages import Compiled
 from ricalco.report.account import Account, account_of, stale_of
-from ricalco.report.account_text import file_line
 from ricalco.report.explain import defined_at
 from ricalco.report.runs import FunctionRun
+from ricalco.report.words import file_line
 
 
 class Watcher:

@@ -1,9 +1,8 @@
 """Words, tables and pages for the facts that the other rooms keep."""
 from ricalco.ir import ClosedJaxpr
 from ricalco.report.account import Account, LargeCaptureWarning, account_of
-from ricalco.report.explain import explain
+from ricalco.report.explain import explain, show_traces, trace_text
 from ricalco.report.page import fragment, jaxpr_html, page
-from ricalco.report.traces import show_traces, trace_text
 
 __all__ = ["Account", "LargeCaptureWarning", "account_of", "explain", "fragment", "jaxpr_html", "page", "show_traces",
            "trace_text"]

@@ -22,14 +22,16 @@ from ricalco.jit.guards import MISSING
 from ricalco.jit.records import SettledBranch, StaleCapture
 from ricalco.jit.retraces import retraces
 from ricalco.jit.stale import describe
-from ricalco.report.account_json import account_dict
-from ricalco.report.account_text import account_text, value_text
 from ricalco.report.page import fragment, page
+from ricalco.report.sections import plain, sections
+from ricalco.report.text import account_text
+from ricalco.report.words import value_text
 from ricalco.reroll import Outcome, reroll
 from ricalco.tracing import Place, SelectedBranch
 from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
 WARN_BYTES = 10**6
+FORMAT = 1
 
 
 class LargeCaptureWarning(UserWarning):
@@ -147,6 +149,11 @@ class Account:
         return printed_effects(self.record.printed)
 
     @property
+    def printed(self) -> Sequence[Printed]:
+        """What the function printed while it was traced."""
+        return self.record.printed
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         """Branches, loops and assertions that Python decided."""
         return self.observation.decisions if self.observation is not None else ()
@@ -230,7 +237,12 @@ class Account:
 
     def to_dict(self) -> dict:
         """The account as plain values that JSON can hold; ``docs/account.md`` lists the fields."""
-        return account_dict(self)
+        numbers = {"captures": len(self.captures), "arrays": len(self.arrays), "bytes": self.nbytes,
+                   "large": [read.path for read in self.large], "warn_bytes": self.warn_bytes,
+                   "effects": len(self.effects), "decisions": len(self.decisions), "equations": len(self.equations)}
+        facts = {name: fact for section in sections(self) for name, fact in section.facts.items()}
+        return plain({"ricalco_account": FORMAT, "function": self.function, "place": self.place, "totals": numbers,
+                      **facts})
 
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as JSON text."""
@@ -385,7 +397,7 @@ def merged(reads: Sequence[Read], captured: Sequence[CapturedArray], closed: Clo
             rows.append(own)
         else:
             known = rows[i]
-            rows[i] = known._replace(nbytes=own.nbytes, place=known.place or own.place)
+            rows[i] = known._replace(nbytes=own.nbytes, place=known.place or own.place, value=own.value or known.value)
     rows.sort(key=lambda read: (-read.nbytes, "constvar" not in read.roles))
     return tuple(rows)
 

@@ -1,19 +1,21 @@
-"""`explain`: trace a function anew, watch it run, and tell what happened."""
+"""`explain`: trace a function anew, watch it run, and tell what happened. `show_traces`: tell of traces that it has."""
 from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 
-from ricalco.jit import TraceRecord
+from ricalco.jit import TraceRecord, last_traces
 from ricalco.jit.driver import Jit, extensions, jit
 from ricalco.jit.retraces import retraces
 from ricalco.jit.signature import flatten_arguments
 from ricalco.python.places import place_of_error, warn_at_user_line
 from ricalco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, accounts_of, stale_of
-from ricalco.report.tables import size_text
+from ricalco.report.text import account_text
+from ricalco.report.words import array_text, size_text
 from ricalco.tracing.observation.facts import Observation
 from ricalco.tracing.observation.observer import Observer
 from ricalco.transforms.arguments import check_callable, function_name
@@ -149,16 +151,81 @@ def _method(this: Jit, args: tuple, kwargs: dict) -> Account:
 def large_text(account: Account, read) -> str:
     """What a `LargeCaptureWarning` says."""
     where = f" at {read.place}" if read.place is not None else ""
-    shape = ",".join(map(str, read.shape))
-    return (f"{account.function} takes {read.path} ({read.dtype}[{shape}], {size_text(read.nbytes)}) from "
-            f"outside{where}: the array is kept with each program that is traced. Pass it as an argument, or raise the "
-            f"limit: explain(f, warn_bytes={read.nbytes})")
+    array = f"{array_text(read.dtype, read.shape)}, {size_text(read.nbytes)}"
+    return (f"{account.function} takes {read.path} ({array}) from outside{where}: the array is kept with "
+            "each program that is traced. Pass it as an argument, or raise the limit: "
+            f"explain(f, warn_bytes={read.nbytes})")
 
 
 def defined_at(function: Callable) -> str:
     """``file:line``, if the function has source."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def trace_text(record: TraceRecord, *, earlier: TraceRecord | None = None, color: bool = False,
+               jaxpr_lines: int | None = 24) -> str:
+    """The account of one trace that `jit` has recorded, as text.
+
+    Parameters
+    ----------
+    record : TraceRecord
+    earlier : TraceRecord, optional
+        Another trace of the same function: what is equal there is not said again.
+    color : bool
+        Whether headings are bold (ANSI escapes).
+    jaxpr_lines : int or None
+        How many lines of the program to show, the middle left out; None shows all.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import ricalco
+    >>> f = ricalco.jit(lambda x: x * 2)
+    >>> y = f(1.0)
+    >>> print(ricalco.report.trace_text(ricalco.last_traces(f)[0]).splitlines()[3])
+    called with
+    """
+    text = account_text(account_of(record), jaxpr_lines=jaxpr_lines,
+                        earlier=account_of(earlier) if earlier is not None else None)
+    return text.bold if color else text.plain
+
+
+def show_traces(fun, file=None, *, jaxpr_lines: int | None = 24) -> None:
+    """Print the account of each trace of a jitted function that its calls made; of later ones what is different.
+
+    Parameters
+    ----------
+    fun : callable
+        Made by `ricalco.jit`.
+    file : file, optional
+        Where to write; ``sys.stdout`` by default.
+    jaxpr_lines : int or None
+        How many lines of each program to show, the middle left out; None shows all.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not a jitted function.
+
+    Examples
+    --------
+    >>> import ricalco, ricalco.numpy as jnp
+    >>> f = ricalco.jit(lambda x: jnp.sin(x))
+    >>> ricalco.show_traces(f)
+    <lambda> has not been traced
+    """
+    file = sys.stdout if file is None else file
+    if not last_traces(fun):
+        file.write(f"{getattr(fun, '__name__', repr(fun))} has not been traced\n")
+        return
+    accounts, color = accounts_of(fun._jit), bool(getattr(file, "isatty", lambda: False)())
+    texts = [account_text(account, jaxpr_lines=jaxpr_lines, earlier=accounts[0] if i else None)
+             for i, account in enumerate(accounts)]
+    file.write("\n\n".join([text.bold if color else text.plain for text in texts]) + "\n")
 
 
 def _accounts(this: Jit, args: tuple, kwargs: dict) -> tuple[Account, ...]:

@@ -8,22 +8,31 @@ import os
 import pkgutil
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ricalco.avals.memory import cached
 from ricalco.ir import ClosedJaxpr
-from ricalco.report.page_html import data_block, escape
-from ricalco.report.page_places import Places, short_file
-from ricalco.report.page_programs import jaxpr_bodies, module_bodies
-from ricalco.report.page_rows import Loop, RowPage, rows_by_place, size
-from ricalco.report.page_source import SIGNS, Recorded, lines_of, source_pane
-from ricalco.report.page_tables import Tab, TablePage, none, time_bar
-from ricalco.report.tables import count_text, size_text
+from ricalco.report.page_html import Places, data_block, escape, ranges, short_file
+from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, rows_by_place, size
+from ricalco.report.page_source import Recorded, legend, lines_of, source_pane
+from ricalco.report.sections import Cell, Column, Section, sections, totals
+from ricalco.report.words import count_text, size_text, time_text
 
 _ITERATIONS = re.compile(r"(\d[\d,]*) iteration")
 _ROOT = re.compile(r"\w*")
 _SIGNATURE = 16
 # A notebook is saved with what its cells show.
 _NOTEBOOK_ROWS = 1000
+_STAGES = ("trace", "lower", "compile", "run")
+
+
+class Tab(NamedTuple):
+    """A table of the page, or any other HTML, under a title with a count."""
+    name: str
+    title: str
+    count: int
+    html: str
 
 
 def page(account) -> str:
@@ -49,10 +58,10 @@ def page(account) -> str:
     >>> text[:15], "http" in text.partition("<body>")[2]
     ('<!doctype html>', False)
     """
-    places = Places()
-    tabs = TablePage(account, places).tabs()
+    places, found = Places(), sections(account)
+    tabs = fact_tabs(found, places)
     programs, recorded = program_tabs(account, places)
-    source = source_pane(account, places, recorded)
+    source = source_pane(account, found, places, recorded)
     script = asset("page.js")
     policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest(script)}'; "
               "base-uri 'none'; form-action 'none'")
@@ -62,7 +71,7 @@ def page(account) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{escape(account.function)}: what tracing took</title><style>{asset('page.css')}</style></head><body>",
         head(account), "<noscript><p>Selecting and searching need JavaScript; the facts are all here.</p></noscript>",
-        '<main><section class="pane" id="source" aria-label="Source"><div class="top"><h2>Source</h2>', legend(),
+        '<main><section class="pane" id="source" aria-label="Source"><div class="top"><h2>Source</h2>', legend(found),
         '</div><div class="scroll" id="lines" role="listbox" aria-label="Source lines" aria-multiselectable="true" '
         f'data-title="Source">{source}</div></section>',
         '<div class="split" id="split" role="separator" aria-orientation="vertical" aria-label="Width of the source" '
@@ -101,8 +110,9 @@ def head(account) -> str:
         first, _, rest = account.error.message.partition("\n")
         title = f"raised {account.error.type}: {first}"
         parts.append(f'<p class="error"><b>{escape(title)}</b>\n{escape(rest)}</p>')
-    parts.append('<p class="sum">' + "".join(f"<span{' class=warn' if warn else ''}>{escape(text)}</span>"
-                                             for text, warn in totals(account)) + "</p></div>")
+    parts.append('<p class="sum">' + "".join(
+        f"<span{' class=warn' if cell.style == 'warn' else ''}>{escape(cell.text)}</span>" for cell in totals(account))
+        + "</p></div>")
     parts.append(
         '<div class="side"><div class="tools"><output id="hits" for="find"></output>'
         '<input id="find" type="search" placeholder="Search" aria-label="Search source and program" autocomplete="off" '
@@ -138,29 +148,57 @@ def results(account) -> str:
     return ", ".join(avals[:8]) + (f" and {len(avals) - 8} more" if len(avals) > 8 else "")
 
 
-def totals(account) -> list[tuple[str, bool]]:
-    """The numbers of the head, and whether to point each out."""
-    arrays = [read for read in account.captures if read.nbytes]
-    nbytes = sum(read.nbytes for read in arrays)
-    large = any(read.nbytes > account.warn_bytes for read in arrays)
-    size_words = f", {size_text(nbytes)}" if nbytes else ""
-    found = [(count_text(len(account.equations), "equation"), False),
-             (count_text(len(account.captures), "capture") + size_words, large)]
-    for number, words in ((len(account.effects), "ran once"), (len(account.decisions), "decided"),
-                          (len(account.unused), "not used"), (len(account.retraces), "traced again")):
-        if number:
-            found.append((f"{number:,} {words}", False))
-    if account.stale:
-        found.append((f"{len(account.stale):,} changed since", True))
-    if account.calls:
-        found.append((count_text(account.calls, "call"), False))
-    return found
+def time_bar(seconds: dict[str, float]) -> str:
+    """What the stages took, as one bar of their shares and a legend."""
+    spent = [(stage, seconds[stage]) for stage in _STAGES if stage in seconds]
+    total = sum(value for _, value in spent)
+    if total <= 0:
+        return ""
+    bars = "".join(f'<i style="flex-grow:{max(value / total, 0.004):.4f}" class="b{i}"></i>'
+                   for i, (_, value) in enumerate(spent))
+    words = "".join(f'<span class="b{i}">{stage} <b>{time_text(value)}</b></span>'
+                    for i, (stage, value) in enumerate(spent))
+    return f'<div class="bar" aria-hidden="true">{bars}</div><p class="legend">{words}</p>'
 
 
-def legend() -> str:
-    words = "".join(f'<span class="{kind}"><b>{sign}</b>{text}</span>' for kind, (sign, text) in SIGNS.items()
-                    if kind != "fail")
-    return f'<span class="key" aria-hidden="true">{words}</span>'
+def fact_tabs(found: Sequence[Section], places: Places) -> list[Tab]:
+    """A table for each section that has something to say; captures always, for none is news too."""
+    numbers = itertools.count()
+    tabs = [Tab(section.name, section.tab, len(section.rows), table(section, places, numbers))
+            for section in found if section.tab and (section.rows or section.news)]
+    return sorted(tabs, key=lambda tab: tab.name == "signature")  # which the head tells in short
+
+
+def table(section: Section, places: Places, numbers: Iterator[int]) -> str:
+    """The rows of a section; each has an id, its place and the equations that have to do with it."""
+    hints = "".join(f'<p class="note"><b class="warn">{escape(hint)}</b></p>' for hint in section.hints)
+    if not section.rows:
+        return none(f"{section.title.capitalize()}. {section.note}")
+    placed = any(row.at for row in section.rows)
+    heads = "".join(f'<th scope="col"{" class=num" if column.number else ""}>'
+                    f"{f'<button type=button>{escape(column.title)}</button>' if column.title else ''}</th>"
+                    for column in (*section.columns, *[Column("line")] * placed))
+    rows = []
+    for row in section.rows:
+        number = places.number(row.place)
+        data = f' data-p="{number}"' if number >= 0 else ""
+        data += f' data-e="{ranges(row.equations)}"' if row.equations else ""
+        tds = "".join(td(cell, column) for cell, column in zip(row.cells, section.columns, strict=True))
+        tds += f'<td class="w">{escape(row.at)}</td>' if placed else ""
+        rows.append(f'<tr class="r" id="f{next(numbers)}" tabindex="-1"{data}>{tds}</tr>')
+    title = f"{section.title}{f': {section.note}' if section.note else ''}"
+    return (f'{hints}<table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+            f'<p class="note">{escape(title)}</p>')
+
+
+def td(cell: Cell, column: Column) -> str:
+    kinds = " ".join(filter(None, ("num" if column.number else "", cell.style)))
+    key = f' data-v="{cell.key}"' if cell.key is not None else ""
+    return f'<td{f" class={chr(34)}{kinds}{chr(34)}" if kinds else ""}{key}>{escape(cell.text)}</td>'
+
+
+def none(text: str) -> str:
+    return f'<p class="none">{escape(text)}</p>'
 
 
 def program_tabs(account, places: Places) -> tuple[list[Tab], Recorded]:
@@ -242,14 +280,13 @@ def fragment(account) -> str:
     -------
     str
     """
-    places = Places()
-    tables = TablePage(account, places)
+    tabs = fact_tabs(sections(account), Places())
     parts = [f'<div class="ricalco-account"><style>{asset("fragment.css")}</style>',
              f'<p class="ricalco-name"><code><b>{escape(account.function)}</b> {escape(signature(account))}</code></p>']
     if account.error is not None:
         parts.append(f'<p class="warn">raised {escape(account.error.type)}: {escape(account.error.message)}</p>')
-    parts.append("<p>" + " \N{MIDDLE DOT} ".join(escape(text) for text, _ in totals(account)) + "</p>")
-    for i, tab in enumerate(t for t in tables.tabs() if t.count and t.name != "signature"):
+    parts.append("<p>" + " \N{MIDDLE DOT} ".join(escape(cell.text) for cell in totals(account)) + "</p>")
+    for i, tab in enumerate(tab for tab in tabs if tab.count and tab.name != "signature"):
         is_open = " open" if i == 0 else ""
         parts.append(f"<details{is_open}><summary>{tab.title} ({tab.count:,})</summary>{plain(tab.html)}</details>")
     parts.append(f"<details><summary>Jaxpr ({len(account.jaxpr.eqns):,})</summary>{jaxpr_rows(account.jaxpr)}"

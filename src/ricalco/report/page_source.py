@@ -12,28 +12,13 @@ from types import CodeType
 from typing import NamedTuple
 
 from ricalco.ir import ClosedJaxpr, subjaxprs
-from ricalco.report.account_text import repeated_text
-from ricalco.report.page_html import escape, ranges
-from ricalco.report.page_places import Places, short_file
-from ricalco.report.tables import count_text, size_text
-from ricalco.tracing import Place
+from ricalco.report.page_html import Places, escape, ranges, short_file
+from ricalco.report.sections import SIGNS, Note, Section, line_notes
 from ricalco.tracing.observation.facts import Listing, SourceLine
 
 _MAX_NOTES = 4
 _CALL = re.compile(r"\b(\w+)\(")
-# Kinds of notes: sign and what it means.
-SIGNS = {"take": ("\N{BLACK DIAMOND}", "taken from outside"), "once": ("\N{BLACK CIRCLE}", "ran once"),
-         "fork": ("\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", "decided"),
-         "size": ("\N{WHITE SQUARE}", "shape read"), "fail": ("\N{MULTIPLICATION X}", "raised here")}
-
-
 HEADS = '<div class="heads" aria-hidden="true"><i class="x">runs</i><i class="y">equations</i></div>'
-
-
-class Note(NamedTuple):
-    """A remark in the margin of a line; `kind` is a key of `SIGNS`."""
-    kind: str
-    text: str
 
 
 class Segment(NamedTuple):
@@ -60,9 +45,9 @@ class Recorded(NamedTuple):
     looped: dict[tuple[str, int], set[int]]
 
 
-def source_pane(account, places: Places, recorded: Recorded) -> str:
-    """The files in which code ran, one after another."""
-    notes = notes_of(account)
+def source_pane(account, found: Sequence[Section], places: Places, recorded: Recorded) -> str:
+    """The files in which code ran, one after another, with what the sections say of each line."""
+    notes = line_notes(found)
     by_file: dict[str, list[Listing]] = {}
     for listing in account.listings or listings_of(account.jaxpr):
         by_file.setdefault(listing.file, []).append(listing)
@@ -211,59 +196,19 @@ def written_lines(segment: Segment, number: int, notes: dict, margins: Margins) 
 def written_notes(notes: Sequence[Note]) -> str:
     if not notes:
         return ""
-    shown = "".join(f'<span class="{n.kind}" title="{SIGNS[n.kind][1]}: {escape(n.text)}">'
-                    f"<b>{SIGNS[n.kind][0]}</b>{escape(n.text)}</span>" for n in notes[:_MAX_NOTES])
+    shown = "".join(f'<span class="{n.sign}" title="{escape(f"{SIGNS[n.sign][1]}: {n.text} {n.more}")}">'
+                    f"<b>{SIGNS[n.sign][0]}</b>{escape(f'{n.text} {n.more}'.rstrip())}</span>"
+                    for n in notes[:_MAX_NOTES])
     more = f"<span>and {len(notes) - _MAX_NOTES} more</span>" if len(notes) > _MAX_NOTES else ""
     return f'<span class="m">{shown}{more}</span>'
 
 
-def notes_of(account) -> dict[tuple[str, int], list[Note]]:
-    """What the account has to say about each line."""
-    found: dict[tuple[str, int], list[Note]] = {}
-
-    def note(place: Place | None, kind: str, text: str) -> None:
-        if place is not None:
-            known = found.setdefault((place.file, place.line), [])
-            if Note(kind, text) not in known:
-                known.append(Note(kind, text))
-
-    if account.error is not None:
-        note(account.error.place, "fail", f"{account.error.type}: {account.error.message}"[:200])
-    for read in account.captures:
-        note(read.place, "take", read_text(read))
-    for effect in account.effects:
-        note(effect.place, "once", effect.kind + (f", {count_text(effect.count, 'time')}" if effect.count > 1 else ""))
-    for callback in account.callbacks:
-        note(callback.place, "once", f"every call: {callback.construct}")
-    for decision in account.decisions:
-        note(decision.place, "fork", decision_text(decision))
-    for repeated in account.rerolled.rerolled:
-        note(repeated.first, "fork", f"compiled as {repeated_text(repeated)}")
-    for text, place in account.shape_reads:
-        note(place, "size", text)
-    for settled in account.settled:
-        note(settled.place, "fork", f"takes branch {settled.taken} of {settled.branches} always")
-    for selected in account.selected:
-        note(selected.place, "fork", f"all {selected.branches} branches run")
-    return found
-
-
-def read_text(read) -> str:
-    """A capture in a few words: ``global W f32[784,512] 1.5 MiB``, ``self.rate = 0.1``."""
-    if read.shape is not None:
-        return f"{read.path} {array_type(read)} {size_text(read.nbytes)}"
-    return f"{read.path} = {read.value}" if read.value else read.path
-
-
-def array_type(read) -> str:
-    """``float32[784,512]``"""
-    return f"{read.dtype}[{','.join(map(str, read.shape))}]" if read.shape is not None else (read.dtype or "")
-
-
-def decision_text(decision) -> str:
-    reason = f" ({decision.reason})" if decision.reason else ""
-    share = f", {count_text(decision.equations, 'equation')}" if decision.equations else ""
-    return f"{decision.outcome}{reason}{share}"
+def legend(found: Sequence[Section]) -> str:
+    """The signs of the notes that there are."""
+    signs = {note.sign for notes in line_notes(found).values() for note in notes} - {"fail"}
+    words = "".join(f'<span class="{name}"><b>{sign}</b>{text}</span>' for name, (sign, text, _) in SIGNS.items()
+                    if name in signs)
+    return f'<span class="key" aria-hidden="true">{words}</span>'
 
 
 # --- Python text ---------------------------------------------------------------------------------
