@@ -16,7 +16,7 @@ except ImportError:
     rich = None
 
 PLAIN_WIDTH = 100
-_STYLES = {"heading": "bold", "name": "cyan", "type": "green", "value": "magenta", "place": "blue", "dim": "dim",
+_STYLES = {"heading": "bold", "name": "cyan", "type": "green", "value": "magenta", "place": "bright_blue", "dim": "dim",
            "warn": "yellow", "error": "bold red"}
 
 

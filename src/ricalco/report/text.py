@@ -144,11 +144,12 @@ class Styled:
             while not cells[-1].text and len(cells) > 1:
                 cells.pop()
             lines.append((cells, row))
-        widths = self._widths(kept, [cells for cells, _ in lines], indent)
+        last = max([len(cells) for cells, _ in lines], default=0) - 1
+        widths = self._widths(kept, [cells for cells, _ in lines], last, indent)
         for cells, row in lines:
             parts = [Cell(" " * indent)]
             for i, cell in enumerate(cells):
-                if i < len(cells) - 1 or i == len(kept) - 1:
+                if i < len(cells) - 1 or i == last:
                     text = short(cell.text, widths[i])
                     text = text.rjust(widths[i]) if kept[i].number else text.ljust(widths[i])
                 else:
@@ -162,8 +163,7 @@ class Styled:
                     self.line(Cell(head, "dim"), Cell(told, row.cells[i].style))
                     head = " " * len(head)
 
-    def _widths(self, columns: Sequence[Column], lines: Sequence[Sequence[Cell]], indent: int) -> list[int]:
-        last = max(map(len, lines), default=0) - 1
+    def _widths(self, columns: Sequence[Column], lines: Sequence[Sequence[Cell]], last: int, indent: int) -> list[int]:
         widths = [max([len(cells[i].text) for cells in lines if i < len(cells) - 1 or i == len(cells) - 1 == last],
                       default=0) for i in range(len(columns))]
         gives = [i for i, column in enumerate(columns) if column.gives]
