@@ -10,12 +10,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import custom_vjp, grad, jacfwd, jacrev, jit, jvp, lax, linearize, make_jaxpr, vjp, vmap
 from ricalco.avals import dtypes
-from ricalco.custom_derivatives import (
-    CustomVJPPrimal,
-    SymbolicZero,
-    custom_vjp_primal_tree_values,
-    zero_from_primal,
-)
+from ricalco.custom_derivatives import CustomVJPPrimal, SymbolicZero, custom_vjp_primal_tree_values, zero_from_primal
 from ricalco.errors import CapturedTracerError, UnexpectedTracerError
 from ricalco.ir import check_jaxpr
 from tests.unit.custom_rules import FORMS, XS, YS, X, Y, derivative, second

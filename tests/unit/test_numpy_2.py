@@ -8,17 +8,7 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
-from ricalco.numpy import (
-    applying,
-    casting,
-    joining,
-    manipulation,
-    padding,
-    repetition,
-    sets,
-    sorting,
-    taking,
-)
+from ricalco.numpy import applying, casting, joining, manipulation, padding, repetition, sets, sorting, taking
 
 ROOMS = (applying, casting, joining, manipulation, padding, repetition, sets, sorting, taking)
 X = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)

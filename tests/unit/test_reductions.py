@@ -7,16 +7,7 @@ import pytest
 from ricalco.avals import shaped
 from ricalco.jit.eager import eager
 from ricalco.jit.lowering import lower_module
-from ricalco.ops import (
-    arithmetic,
-    comparison,
-    computations,
-    cumulative,
-    reductions,
-    sorting,
-    trigonometric,
-    windows,
-)
+from ricalco.ops import arithmetic, comparison, computations, cumulative, reductions, sorting, trigonometric, windows
 from ricalco.ops.selection import select
 from ricalco.tracing import stage
 from ricalco.transforms.api import jvp, vjp

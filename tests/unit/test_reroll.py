@@ -13,7 +13,7 @@ from ricalco import config, debug, lax
 from ricalco.engine.shim import GAINS_FROM_BARRIERS
 from ricalco.ir import check_jaxpr, evaluate_reference
 from ricalco.reroll import reroll
-from ricalco.reroll.cutting import cut
+from ricalco.reroll.rerolling import cut
 
 X = np.linspace(0.1, 0.9, 6, dtype="float32")
 Y = np.linspace(0.3, 0.2, 6, dtype="float32")

@@ -1,12 +1,6 @@
 """XLA through jaxlib, and its only importer: client, devices, compile, execute, transfer; `DeviceArray`."""
 from ricalco.engine.array import DeviceArray, put
-from ricalco.engine.client import (
-    SingleDeviceSharding,
-    default_backend,
-    device_count,
-    devices,
-    local_devices,
-)
+from ricalco.engine.client import SingleDeviceSharding, default_backend, device_count, devices, local_devices
 from ricalco.engine.disk_cache import executable_for
 from ricalco.engine.errors import CompileError, XlaRuntimeError
 from ricalco.engine.executable import Executable, MemoryAnalysis, target

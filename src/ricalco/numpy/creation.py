@@ -9,12 +9,7 @@ from ricalco import lax
 from ricalco.avals import dtypes, python_aval, shaped
 from ricalco.core import Array, Tracer, errors
 from ricalco.engine import DeviceArray, put
-from ricalco.numpy.promotion import (
-    broadcast_to_shape,
-    check,
-    refuse,
-    to_dtype,
-)
+from ricalco.numpy.promotion import broadcast_to_shape, check, refuse, to_dtype
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, reshape
 from ricalco.tracing import scalar
 

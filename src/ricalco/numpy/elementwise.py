@@ -8,15 +8,7 @@ import numpy as np
 from ricalco import lax
 from ricalco.avals import dtypes
 from ricalco.core import Array
-from ricalco.numpy.promotion import (
-    broadcast_to_shape,
-    check,
-    common_shape,
-    inexact,
-    to_dtype,
-    together,
-    typed,
-)
+from ricalco.numpy.promotion import broadcast_to_shape, check, common_shape, inexact, to_dtype, together, typed
 from ricalco.numpy.ufuncs import isnan, maximum, minimum, truth
 from ricalco.ops.operators import add, multiply, power, true_divide
 from ricalco.ops.structure import aval_of, convert_element_type

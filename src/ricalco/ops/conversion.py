@@ -6,14 +6,7 @@ import numpy as np
 from ricalco.avals import ShapedArray, dtypes, shaped, trees
 from ricalco.core import Linear, Primitive, Tracer, Zero
 from ricalco.ops import families, oracles, structure
-from ricalco.ops.structure import (
-    aval_of,
-    convert_element_type,
-    convert_element_type_p,
-    full,
-    instantiate,
-    move_dim,
-)
+from ricalco.ops.structure import aval_of, convert_element_type, convert_element_type_p, full, instantiate, move_dim
 
 # --- bitcast_convert_type ------------------------------------------------------------------------
 

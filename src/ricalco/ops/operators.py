@@ -7,14 +7,7 @@ from ricalco.avals import dtypes
 from ricalco.core import Array, values
 from ricalco.ops import arithmetic, bitwise, comparison, complexes, exponential, selection
 from ricalco.ops.structure import aval_of, broadcast_in_dim, convert_element_type, full
-from ricalco.ops.syntax import (
-    operator,
-    promote_dtypes,
-    promote_shapes,
-    promoting_binary,
-    promoting_unary,
-    reflected,
-)
+from ricalco.ops.syntax import operator, promote_dtypes, promote_shapes, promoting_binary, promoting_unary, reflected
 from ricalco.tracing import composite
 
 

@@ -19,12 +19,7 @@ from ricalco.avals.shaped import ShapedArray
 from ricalco.core import Array, Primitive, state
 from ricalco.engine import DeviceArray
 from ricalco.ir import Eqn, Literal
-from ricalco.ops.structure import (
-    PYTHON_NUMBERS,
-    aval_of,
-    broadcast_in_dim,
-    convert_element_type,
-)
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
 from ricalco.tracing import StagedTracer, known_to_pass_on, record_program, scalar, user_frame
 
 _BINARY = '''

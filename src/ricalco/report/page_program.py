@@ -14,7 +14,7 @@ from ricalco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, join, render
 from ricalco.ir.printer import Scope, Writer, identity, opened, programs_in
 from ricalco.report.page_html import Places, escape
 from ricalco.report.words import count_text
-from ricalco.reroll.periods import candidate_periods, find_runs
+from ricalco.reroll.search import candidate_periods, find_runs
 from ricalco.tracing import place_of
 
 _FLAT = 1 << 40

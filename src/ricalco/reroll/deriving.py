@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.ir import Eqn
-from ricalco.reroll.dataflow import EACH, Segment, is_literal
-from ricalco.reroll.table import Table
+from ricalco.reroll.dataflow import EACH, Segment, Table, is_literal
 
 AGAIN = frozenset(
     "abs add add_any and broadcast_in_dim convert_element_type eq ge gt le lt max min mul ne neg not or reshape "

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from ricalco.avals import dtypes
 from ricalco.reroll.bodies import CHEAP, windows_fit
-from ricalco.reroll.dataflow import CARRY, EACH, Segment, is_literal
-from ricalco.reroll.table import Table
+from ricalco.reroll.dataflow import CARRY, EACH, Segment, Table, is_literal
 
 MODES = ("auto", "loop", "outline", "off")
 TRIPS = 4  # fewer iterations are never worth it

@@ -4,31 +4,75 @@ from __future__ import annotations
 import numpy as np
 
 from ricalco.engine.shim import GAINS_FROM_BARRIERS
-from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from ricalco.ir.rewrite import dce, map_subjaxprs
-from ricalco.reroll.cutting import LONG, cut
-from ricalco.reroll.dataflow import Segment
-from ricalco.reroll.facts import NearMiss, Outcome, Rerolled
-from ricalco.reroll.looping import Loop
-from ricalco.reroll.near import broken, lines_of, near_runs
-from ricalco.reroll.outlining import write_calls
-from ricalco.reroll.periods import candidate_periods, find_runs
+from ricalco.ops.conversion import optimization_barrier_p
+from ricalco.reroll.dataflow import Segment, Table
+from ricalco.reroll.facts import NearMiss, Outcome, Rerolled, broken, lines_of, near_runs
 from ricalco.reroll.places import Writer
-from ricalco.reroll.planning import Plan, Planned
-from ricalco.reroll.policy import (
-    MODES,
-    TRIPS,
-    limits_of,
-    refuses_loop,
-    refuses_outline,
-    unroll_of,
-    unsound,
-)
-from ricalco.reroll.search import Found, Search
-from ricalco.reroll.table import Table
+from ricalco.reroll.planning import Plan, Planned, Uses
+from ricalco.reroll.policy import MODES, TRIPS, limits_of, refuses_loop, refuses_outline, unroll_of, unsound
+from ricalco.reroll.search import Found, Search, candidate_periods, find_runs
 from ricalco.reroll.tokens import Tokens
-from ricalco.reroll.uses import Uses
+from ricalco.reroll.writing import Loop, write_calls
 from ricalco.tracing import uncollected
+
+# --- barriers in long programs that do not repeat ----------------------------------------------------
+
+LONG = 1500  # equations in a row; a shorter stretch gains nothing
+_BETWEEN, _WINDOW = 200, 60  # equations from one barrier to the next, and after that where one is looked for
+_LIVE = 4  # values that a barrier may hold: each of them is written to memory there
+_LIVE_BYTES = 1 << 20
+
+
+def cut(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:
+    """`jaxpr` with barriers at its narrow places, and how many; `jaxpr` itself where there is none.
+
+    Nothing but the values that are live there goes through a barrier, unchanged.
+    """
+    last = _last_reads(jaxpr)
+    produced: dict[int, object] = {}  # live results by id
+    names: dict[int, Var] = {}
+    eqns: list[Eqn] = []
+    since = count = 0
+    for place, eqn in enumerate(jaxpr.eqns):
+        if names and any([id(v) in names for v in eqn.invars]):
+            eqn = eqn.replace(invars=[names.get(id(v), v) for v in eqn.invars])
+        eqns.append(eqn)
+        since += 1
+        for v in eqn.outvars:
+            if last.get(id(v), -1) > place:
+                produced[id(v)] = v
+        if since < _BETWEEN:
+            continue
+        produced = {key: v for key, v in produced.items() if last[key] > place}
+        narrow = 0 < len(produced) <= _LIVE and sum([v.aval.nbytes for v in produced.values()]) <= _LIVE_BYTES
+        if narrow and place + 1 < len(jaxpr.eqns):
+            outs = [Var(v.aval) for v in produced.values()]
+            eqns.append(Eqn(optimization_barrier_p, [names.get(key, v) for key, v in produced.items()], tuple(outs), {},
+                            eqn.code, eqn.lasti))
+            names.update(zip(produced, outs))
+            count, since = count + 1, 0
+        elif since >= _BETWEEN + _WINDOW:
+            since = 0  # too much is live around here
+    if not count:
+        return jaxpr, 0
+    return jaxpr.replace(eqns=eqns, outvars=[names.get(id(v), v) for v in jaxpr.outvars]), count
+
+
+def _last_reads(jaxpr: Jaxpr) -> dict[int, int]:
+    """For the id of each variable, the place of the last equation that reads it; outputs are read after all."""
+    last: dict[int, int] = {}
+    for place, eqn in enumerate(jaxpr.eqns):
+        for v in eqn.invars:
+            last[id(v)] = place
+    for v in jaxpr.outvars:
+        if v.__class__ is not Literal:
+            last[id(v)] = len(jaxpr.eqns)
+    return last
+
+
+# --- the pass ----------------------------------------------------------------------------------------
 
 _DEPTH = 4
 _NEAR = 8  # near misses that are told

@@ -7,14 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import dtypes
-from ricalco.control.checks.errors import (
-    NUMBER,
-    Check,
-    DivisionCheck,
-    ErrorCategory,
-    IndexCheck,
-    NaNCheck,
-)
+from ricalco.control.checks.errors import NUMBER, Check, DivisionCheck, ErrorCategory, IndexCheck, NaNCheck
 from ricalco.ops.arithmetic import div_p, rem_p
 from ricalco.ops.bitwise import bitwise_or
 from ricalco.ops.comparison import eq, gt, lt, ne

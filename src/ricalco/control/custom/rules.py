@@ -15,15 +15,7 @@ from ricalco.core import Tracer, Zero, errors
 from ricalco.engine import put
 from ricalco.ir import DebugInfo, Literal
 from ricalco.ops.arithmetic import mul
-from ricalco.ops.structure import (
-    PYTHON_NUMBERS,
-    aval_of,
-    instantiate,
-    literal_as,
-    move_dim,
-    reduce_sum,
-    with_batch_dim,
-)
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, instantiate, literal_as, move_dim, reduce_sum, with_batch_dim
 from ricalco.tracing import enclosing, replay, stage
 from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.arguments import function_name, is_inexact

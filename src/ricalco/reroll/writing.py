@@ -1,21 +1,22 @@
-"""A segment as one `scan` equation."""
+"""A segment as one `scan`, or as calls of one private function, which the compiler keeps as a function."""
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 
+from ricalco.control.calls.call import call_family, lower_function
 from ricalco.control.loops.scan import scan_p
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal, Var
 from ricalco.ir.rewrite import dce
+from ricalco.ops.families import add_any_p
 from ricalco.ops.shapes import concatenate_p, squeeze_p
-from ricalco.ops.slicing import dynamic_slice_p
+from ricalco.ops.slicing import dynamic_slice_p, dynamic_update_slice_p
 from ricalco.ops.structure import broadcast_in_dim_p
-from ricalco.reroll.accumulating import accumulate
-from ricalco.reroll.bodies import ZERO, Body, Counted, Each
-from ricalco.reroll.dataflow import Segment
+from ricalco.reroll.bodies import ZERO, Body, Counted, Each, Numbers, numbers_p
+from ricalco.reroll.dataflow import Segment, Table
 from ricalco.reroll.places import Writer
 from ricalco.reroll.policy import LAST_FEW
-from ricalco.reroll.table import Table
-from ricalco.reroll.vectors import Numbers, numbers_p
 
 
 class Chain:
@@ -225,3 +226,82 @@ class Loop:
                     self.writer.replace(variable, latest[slot][k - trips])
                 else:
                     self.writer.is_row(variable, array, trips - 1 - k if self.reverse else k)
+
+
+# --- calls -------------------------------------------------------------------------------------------
+
+outlined_p = call_family("outlined", lower=lambda block, outs, *operands, name, jaxpr: lower_function(
+    block, outs, operands, jaxpr, name, block.target.separate))
+
+
+def write_calls(writer: Writer, table: Table, segment: Segment, body: Body, used: list[int], inner) -> None:
+    """Write a call for each iteration, and say what stands for its results.
+
+    Parameters
+    ----------
+    used : list of int
+        The slots that are read outside their own iteration.
+    inner : callable
+        What to do to the function: ``ClosedJaxpr -> ClosedJaxpr``.
+    """
+    invars = [*body.invariants.values(), *[e.var for e in body.each], *[c.var for c in body.counted]]
+    program, needed = dce(Jaxpr([], invars, body.eqns, [body.results[slot] for slot in used], DebugInfo("repeated")))
+    closed = inner(ClosedJaxpr(program))
+    fixed = [table.atom(code) for code in body.invariants]
+    base = int(table.bases[segment.start])
+    for k in range(segment.trips):
+        eqn: Eqn = table.eqns[segment.start + k * segment.period]
+        operands = [writer.read(v, eqn) for v in (*fixed, *[table.atom(int(e.codes[k])) for e in body.each])]
+        operands += [Literal(c.numbers.values[k], c.var.aval) for c in body.counted]
+        operands = [x for x, is_needed in zip(operands, needed, strict=True) if is_needed]
+        outs = []
+        for slot in used:
+            old = table.results[base + k * segment.width + slot]
+            new = Var(old.aval)
+            writer.replace(old, new)
+            outs.append(new)
+        writer.write(outlined_p, operands, outs, eqn, name="repeated", jaxpr=closed)
+
+
+# --- sums into a window ------------------------------------------------------------------------------
+
+def accumulate(jaxpr: Jaxpr) -> Jaxpr:
+    """`jaxpr` with sums of an array and a window among zeros, ``x + update(zeros, window)``, done in the window alone.
+
+    The gradient of ``rows[i]`` in every round of a loop is an array of zeros but for row `i`, added to the sum so far.
+    Only that row is read and written here. (A negative zero outside of the window stays one: added to zero it would be
+    positive.)
+    """
+    makers = {id(eqn.outvars[0]): eqn for eqn in jaxpr.eqns if len(eqn.outvars) == 1}
+    reads = Counter([id(v) for eqn in jaxpr.eqns for v in eqn.invars])
+    reads.update([id(v) for v in jaxpr.outvars])
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        eqns += _in_window(eqn, makers, reads) if eqn.primitive is add_any_p else [eqn]
+    return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
+
+
+def _in_window(eqn: Eqn, makers: dict[int, Eqn], reads: Counter) -> list[Eqn]:
+    for total, other in (eqn.invars, reversed(eqn.invars)):
+        put = makers.get(id(other))
+        if put is None or put.primitive is not dynamic_update_slice_p or reads[id(other)] != 1:
+            continue
+        zeros = makers.get(id(put.invars[0]))
+        if zeros is None or zeros.primitive is not broadcast_in_dim_p or not _is_zero(zeros.invars[0]):
+            continue
+        window, starts = put.invars[1], put.invars[2:]
+        if total.aval is not eqn.outvars[0].aval or total.aval.shape != other.aval.shape:
+            continue
+        before, after = Var(total.aval.update(shape=window.aval.shape)), Var(total.aval.update(shape=window.aval.shape))
+        return [_at(eqn, dynamic_slice_p, [total, *starts], before, slice_sizes=window.aval.shape),
+                _at(eqn, add_any_p, [before, window], after),
+                _at(eqn, dynamic_update_slice_p, [total, after, *starts], eqn.outvars[0])]
+    return [eqn]
+
+
+def _at(where: Eqn, primitive, ins: list, out: Var, **params) -> Eqn:
+    return Eqn(primitive, ins, (out,), params, where.code, where.lasti)
+
+
+def _is_zero(atom) -> bool:
+    return atom.__class__ is Literal and bool(atom.val == 0)
