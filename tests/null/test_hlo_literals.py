@@ -9,7 +9,7 @@ import pytest
 
 from ricalco.avals import dtypes, shaped
 from ricalco.hlo import Block, Module, bool_array, i64_array, integers, symbol
-from ricalco.hlo.literals import scalar_text
+from ricalco.hlo.builder import scalar_text
 
 FLOATS = [d for d in dtypes.ALL if dtypes.kind(d) == "f"]
 INTEGERS = [d for d in dtypes.ALL if dtypes.kind(d) in "iu"]

@@ -15,7 +15,7 @@ from ricalco.avals import options, trees
 from ricalco.control.calls.call import call as nested_call
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
-from ricalco.engine.trees import quick_flatten
+from ricalco.engine.hostcall import quick_flatten
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
 from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete

@@ -15,29 +15,16 @@ from ricalco.ops.conversion import *  # noqa: F403
 from ricalco.ops.convolution import *  # noqa: F403
 from ricalco.ops.cumulative import *  # noqa: F403
 from ricalco.ops.dot import *  # noqa: F403
-from ricalco.ops.exponential import *  # noqa: F403
+from ricalco.ops.exponential import *  # noqa: F403  # noqa: F403
 from ricalco.ops.gather import *  # noqa: F403
-from ricalco.ops.incomplete import *  # noqa: F403
 from ricalco.ops.reductions import *  # noqa: F403
 from ricalco.ops.scatter import *  # noqa: F403
 from ricalco.ops.selection import *  # noqa: F403
 from ricalco.ops.shapes import *  # noqa: F403
 from ricalco.ops.slicing import *  # noqa: F403
 from ricalco.ops.sorting import *  # noqa: F403
-from ricalco.ops.special import *  # noqa: F403
-from ricalco.ops.structure import (
-    broadcast_in_dim,
-    broadcast_in_dim_p,
-    expand_dims,
-    full,
-    reduce_sum,
-    reduce_sum_p,
-    reshape,
-    reshape_p,
-    transpose,
-    transpose_p,
-)
-from ricalco.ops.trigonometric import *  # noqa: F403
+from ricalco.ops.special import *  # noqa: F403  # noqa: F403
+from ricalco.ops.structure import *  # noqa: F403
 from ricalco.ops.windows import *  # noqa: F403
 
 __all__ = sorted(name for name in dict(globals())

@@ -5,45 +5,17 @@ concrete arrays and inside traced functions alike.
 """
 from __future__ import annotations
 
+from importlib import import_module
+
 from ricalco.core import Array
-from ricalco.numpy import (
-    applying,
-    casting,
-    conditional,
-    constants,
-    creation,
-    differences,
-    dtypes,
-    elementwise,
-    files,
-    joining,
-    linear,
-    manipulation,
-    matrices,
-    methods,
-    nans,
-    padding,
-    parts,
-    products,
-    ranges,
-    reductions,
-    repetition,
-    sets,
-    sorting,
-    statistics,
-    taking,
-    ufuncs,
-    vectorizing,
-    windows,
-)
-from ricalco.numpy import einsum as _einsum
 
 ndarray = Array
 
 # `methods` fills the methods of arrays when it is imported, and has no names of its own.
-_ROOMS = (applying, casting, conditional, constants, creation, differences, dtypes, _einsum, elementwise, files,
-          joining, linear, manipulation, matrices, methods, nans, padding, parts, products, ranges, reductions,
-          repetition, sets, sorting, statistics, taking, ufuncs, vectorizing, windows)
+_ROOMS = [import_module(f"{__name__}.{name}") for name in (
+    "applying", "casting", "constants", "creation", "differences", "dtypes", "einsum", "elementwise", "files",
+    "joining", "linear", "manipulation", "matrices", "methods", "nans", "padding", "parts", "products", "ranges",
+    "reductions", "repetition", "sets", "sorting", "statistics", "taking", "ufuncs", "vectorizing", "windows")]
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})

@@ -6,8 +6,8 @@ from functools import cache
 
 from ricalco.avals.memory import cached
 from ricalco.core import Array
-from ricalco.numpy.contraction import contract, ordered, promoted, strength, summed
 from ricalco.numpy.matrices import diagonal
+from ricalco.numpy.products import contract, ordered, promoted, strength, summed
 from ricalco.numpy.promotion import broadcast_to_shape, check, refuse
 from ricalco.ops.structure import aval_of, convert_element_type
 from ricalco.tracing import composite

@@ -10,6 +10,7 @@ from ricalco.avals import dtypes
 from ricalco.core import Array, Tracer, errors
 from ricalco.numpy import manipulation, repetition, taking
 from ricalco.numpy.creation import asarray
+from ricalco.numpy.elementwise import choose_by
 from ricalco.numpy.promotion import (
     broadcast_to_shape,
     canonical_axis,
@@ -27,7 +28,7 @@ from ricalco.ops.structure import aval_of
 from ricalco.tracing import composite
 
 __all__ = ["argpartition", "argsort", "argwhere", "choose", "compress", "extract", "flatnonzero", "lexsort", "nonzero",
-           "partition", "searchsorted", "sort", "sort_complex"]
+           "partition", "searchsorted", "sort", "sort_complex", "where"]
 
 
 # --- sorting ------------------------------------------------------------------------------------------
@@ -550,3 +551,35 @@ def _choose(a, *choices, mode):
     for k, choice in enumerate(choices[1:], 1):
         result = selection.select_n(comparison.eq(a, k), result, broadcast_to_shape(choice, shape))
     return structure.convert_element_type(result, aval_of(result).dtype)
+
+
+def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None) -> Array | tuple:
+    """For each element that of `x` where the condition holds, else that of `y`.
+
+    Parameters
+    ----------
+    condition : array
+        Bools; of numbers, those that are not zero count as true.
+    x, y : array or number
+        Broadcast against `condition`. Without them the result is ``nonzero(condition)``.
+    size, fill_value
+        As in `nonzero`, for the form without `x` and `y`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or `size` or `fill_value` is given with `x` and `y`.
+
+    Examples
+    --------
+    >>> import ricalco.numpy as jnp
+    >>> jnp.where(jnp.array([True, False]), jnp.array([1, 2]), 0).tolist()
+    [1, 0]
+    """
+    if x is None or y is None:
+        if x is None and y is None:
+            return nonzero(condition, size=size, fill_value=fill_value)
+        check("where", condition, x, y)
+    if size is not None or fill_value is not None:
+        raise ValueError("where: size and fill_value can only be used in the one-argument form, without x and y")
+    return choose_by(condition, x, y)

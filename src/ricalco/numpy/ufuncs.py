@@ -7,31 +7,7 @@ from __future__ import annotations
 from ricalco import lax
 from ricalco.avals import dtypes
 from ricalco.numpy.promotion import check, together, typed
-from ricalco.ops.operators import (
-    absolute,
-    add,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    divmod,
-    equal,
-    floor_divide,
-    greater,
-    greater_equal,
-    left_shift,
-    less,
-    less_equal,
-    multiply,
-    negative,
-    not_equal,
-    positive,
-    power,
-    remainder,
-    right_shift,
-    subtract,
-    true_divide,
-)
+from ricalco.ops import operators
 from ricalco.ops.structure import aval_of, convert_element_type
 from ricalco.ops.syntax import promoting_binary, promoting_unary
 from ricalco.tracing import composite
@@ -60,15 +36,14 @@ _INEXACT = {  # name: (lax name, doc); integers are converted to floats
 _ALIASES = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan",
             "atanh": "arctanh", "atan2": "arctan2"}
 
-_OPERATORS = [absolute, add, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, divmod, equal, floor_divide, greater,
-              greater_equal, left_shift, less, less_equal, multiply, negative, not_equal, positive, power, remainder,
-              right_shift, subtract, true_divide]
-_OPERATOR_ALIASES = {"abs": absolute, "bitwise_invert": bitwise_not, "bitwise_left_shift": left_shift,
-                     "bitwise_right_shift": right_shift, "divide": true_divide, "invert": bitwise_not,
-                     "mod": remainder, "pow": power}
-
+_OPERATORS = ("absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "divmod", "equal",
+              "floor_divide", "greater", "greater_equal", "left_shift", "less", "less_equal", "multiply", "negative",
+              "not_equal", "positive", "power", "remainder", "right_shift", "subtract", "true_divide")
+_OPERATOR_ALIASES = {"abs": "absolute", "bitwise_invert": "bitwise_not", "bitwise_left_shift": "left_shift",
+                     "bitwise_right_shift": "right_shift", "divide": "true_divide", "invert": "bitwise_not",
+                     "mod": "remainder", "pow": "power"}
 __all__ = sorted([
-    *[f.__name__ for f in _OPERATORS], *_OPERATOR_ALIASES, *_INEXACT, *_ALIASES, "arctan2", "bitwise_count", "ceil",
+    *_OPERATORS, *_OPERATOR_ALIASES, *_INEXACT, *_ALIASES, "arctan2", "bitwise_count", "ceil",
     "conj", "conjugate", "floor", "fmod", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf",
     "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "real", "rint",
     "sign", "square", "trunc"])
@@ -87,8 +62,8 @@ nextafter = promoting_binary("nextafter", lax.nextafter_p, inexact=True,
                              doc="The floating number next to `x` in the direction of `y`.")
 fmod = promoting_binary("fmod", lax.rem_p, numeric=True, doc="Remainder with the sign of the dividend.")
 
-globals().update(_OPERATOR_ALIASES)
-globals().update({alias: globals()[name] for alias, name in _ALIASES.items()})
+globals().update({name: getattr(operators, name) for name in _OPERATORS})
+globals().update({alias: globals()[name] for alias, name in (_OPERATOR_ALIASES | _ALIASES).items()})
 
 
 # --- rounding: integers are whole already ---------------------------------------------------

@@ -16,6 +16,8 @@ from ricalco.core.references import Cell, no_array
 from ricalco.ir import Literal
 from ricalco.tracing import python_literal, scalar
 
+__all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "expand_dims", "full", "reduce_sum", "reduce_sum_p", "reshape",
+           "reshape_p", "transpose", "transpose_p"]
 PYTHON_NUMBERS = (float, int, bool, complex)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped
 from ricalco.core import No, Primitive
-from ricalco.hlo.literals import scalar_text
+from ricalco.hlo.builder import scalar_text
 from ricalco.ir import Eqn, Literal, Var
 from ricalco.ops.families import add_any_p
 from ricalco.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad_p, slice_p
