@@ -205,10 +205,7 @@ class Block:
     def broadcast(self, x: Value, shape: tuple[int, ...], dims: tuple[int, ...]) -> Value:
         """``broadcast_in_dim``: dimension i of `x` becomes dimension ``dims[i]``."""
         out = shaped(shape, x.aval.dtype)
-        v = self.fresh(out)
-        self.lines.append(f"{v.name} = stablehlo.broadcast_in_dim {x.name}, dims = {integers(dims)} : "
-                          f"({x.aval.mlir}) -> {out.mlir}{self.location}")
-        return v
+        return self.cast("stablehlo.broadcast_in_dim", x, out, f", dims = {integers(dims)}")
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         return x if x.aval.shape == shape else self.cast("stablehlo.reshape", x, shaped(shape, x.aval.dtype))
@@ -222,6 +219,19 @@ class Block:
         self.lines.append(f"{v.name} = {op} {x.name}{tail} : ({x.aval.mlir}) -> {out.mlir}{self.location}")
         return v
 
+    def short(self, op: str, operands, out: ShapedArray, tail: str = "") -> Value:
+        """``op operands tail : (types) -> type``"""
+        v = self.fresh(out)
+        self.lines.append(f"{v.name} = {op} {', '.join([x.name for x in operands])}{tail} : "
+                          f"({', '.join([x.aval.mlir for x in operands])}) -> {out.mlir}{self.location}")
+        return v
+
+    def iota(self, out: ShapedArray, dimension: int) -> Value:
+        """The place of each element along a dimension."""
+        v = self.fresh(out)
+        self.lines.append(f"{v.name} = stablehlo.iota dim = {dimension} : {out.mlir}{self.location}")
+        return v
+
     def parts(self, x: Value) -> tuple[Value, Value]:
         """The real and the imaginary part of a complex value."""
         out = shaped(x.aval.shape, dtypes.part_of(x.aval.dtype))
@@ -229,11 +239,7 @@ class Block:
 
     def compare(self, direction: str, x: Value, y: Value, how: str, out: ShapedArray) -> Value:
         """``compare``: `direction` is EQ, NE, LT, LE, GT or GE; `how` is FLOAT, SIGNED, UNSIGNED or TOTALORDER."""
-        v = self.fresh(out)
-        t = x.aval.mlir
-        self.lines.append(f"{v.name} = stablehlo.compare {direction}, {x.name}, {y.name}, {how} : "
-                          f"({t}, {t}) -> {out.mlir}{self.location}")
-        return v
+        return self.short(f"stablehlo.compare {direction},", (x, y), out, f", {how}")
 
     def call(self, function: str, operands, outs, attrs: str = "") -> list[Value]:
         """Call a private function of the module."""

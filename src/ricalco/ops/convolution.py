@@ -10,9 +10,9 @@ import numpy as np
 
 from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, shaped
-from ricalco.core import Linear, Primitive, Zero
+from ricalco.core import Linear, Primitive
 from ricalco.ops.dot import PrecisionLike, canonicalize_precision, preferred_dtype
-from ricalco.ops.families import add_tangents
+from ricalco.ops.families import bilinear_jvp
 from ricalco.ops.shapes import rev
 from ricalco.ops.structure import aval_of, convert_element_type, move_dim, reshape, same_type, transpose
 from ricalco.ops.windows import dilated, padding_attribute, padtype_to_pads, windows_of
@@ -167,15 +167,6 @@ def _merged(x, dim: int):
     return reshape(x, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2:]))
 
 
-def _jvp(primals, tangents, **params):
-    (x, y), (x_dot, y_dot) = primals, tangents
-    out = conv_general_dilated_p.bind(x, y, **params)
-    nothing = Zero(aval_of(out))
-    return out, add_tangents(
-        nothing if isinstance(x_dot, Zero) else conv_general_dilated_p.bind(x_dot, y, **params),
-        nothing if isinstance(y_dot, Zero) else conv_general_dilated_p.bind(x, y_dot, **params))
-
-
 def _transpose(ct, x, y, *, dimension_numbers, **params):
     numbers = dimension_numbers
     ct = transpose(ct, numbers.out_spec)
@@ -262,8 +253,10 @@ def _oracle(x, y, *, dimension_numbers, feature_group_count, precision, preferre
     return np.transpose(out.reshape(x.shape[0], y.shape[0], *places), np.argsort(numbers.out_spec)).astype(dtype)
 
 
-conv_general_dilated_p = Primitive("conv_general_dilated", infer=_infer, lower=_lower, jvp=_jvp, transpose=_transpose,
-                                   batch=_batch, oracle=_oracle)
+conv_general_dilated_p = Primitive(
+    "conv_general_dilated", infer=_infer, lower=_lower,
+    jvp=bilinear_jvp(lambda x, y, **kw: conv_general_dilated_p.bind(x, y, **kw)), transpose=_transpose, batch=_batch,
+    oracle=_oracle)
 
 
 # --- functions ------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, shaped
 from ricalco.avals.memory import cached
-from ricalco.core import Linear, Primitive, Zero
-from ricalco.ops.families import add_tangents
+from ricalco.core import Linear, Primitive
+from ricalco.ops.families import bilinear_jvp
 from ricalco.ops.structure import NOT_LINEAR, aval_of, convert_element_type, transpose
 
 __all__ = ["DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot", "dot_general", "dot_general_p"]
@@ -136,27 +136,14 @@ def _infer(x: ShapedArray, y: ShapedArray, *, dimension_numbers, precision, pref
 
 def _lower(b, outs, x, y, *, dimension_numbers, precision, preferred_element_type):
     (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
-    out = outs[0]
-    x_aval, y_aval = x.aval, y.aval
-    if x_aval.dtype is not y_aval.dtype and x_aval.dtype != y_aval.dtype:
-        common = _common_dtype(x_aval.dtype, y_aval.dtype)
+    out, x_dtype, y_dtype = outs[0], x.aval.dtype, y.aval.dtype
+    if x_dtype is not y_dtype and x_dtype != y_dtype:
+        common = _common_dtype(x_dtype, y_dtype)
         x, y = b.convert(x, common), b.convert(y, common)
-        x_aval, y_aval = x.aval, y.aval
     batching = f"batching_dims = {list(x_batch)} x {list(y_batch)}, " if x_batch else ""
     asked = f", precision = [{precision[0].name}, {precision[1].name}]" if precision is not None else ""
-    v = b.fresh(out)
-    b.lines.append(f"{v.name} = stablehlo.dot_general {x.name}, {y.name}, {batching}contracting_dims = "
-                   f"{list(x_contract)} x {list(y_contract)}{asked} : ({x_aval.mlir}, {y_aval.mlir}) -> "
-                   f"{out.mlir}{b.location}")
-    return v
-
-
-def _jvp(primals, tangents, **params):
-    (x, y), (x_dot, y_dot) = primals, tangents
-    out = dot_general_p.bind(x, y, **params)
-    nothing = Zero(aval_of(out))
-    return out, add_tangents(nothing if isinstance(x_dot, Zero) else dot_general_p.bind(x_dot, y, **params),
-                             nothing if isinstance(y_dot, Zero) else dot_general_p.bind(x, y_dot, **params))
+    return b.short("stablehlo.dot_general", (x, y), out,
+                   f", {batching}contracting_dims = {list(x_contract)} x {list(y_contract)}{asked}")
 
 
 def _transpose(ct, x, y, *, dimension_numbers, precision, preferred_element_type):
@@ -234,8 +221,9 @@ def _oracle(x, y, *, dimension_numbers, precision, preferred_element_type):
     return np.asarray(total).astype(result)
 
 
-dot_general_p = Primitive("dot_general", infer=_infer, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-                          oracle=_oracle)
+dot_general_p = Primitive("dot_general", infer=_infer, lower=_lower,
+                          jvp=bilinear_jvp(lambda x, y, **kw: dot_general_p.bind(x, y, **kw)), transpose=_transpose,
+                          batch=_batch, oracle=_oracle)
 
 
 # --- functions ------------------------------------------------------------------------------

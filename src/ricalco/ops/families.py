@@ -162,6 +162,17 @@ def zero_jvp(bind: Callable):
     return jvp
 
 
+def bilinear_jvp(bind: Callable):
+    """The jvp rule of a product: linear in each of its two operands."""
+    def jvp(primals, tangents, **params):
+        (x, y), (x_dot, y_dot) = primals, tangents
+        out = bind(x, y, **params)
+        nothing = Zero(aval_of(out))
+        return out, add_tangents(nothing if isinstance(x_dot, Zero) else bind(x_dot, y, **params),
+                                 nothing if isinstance(y_dot, Zero) else bind(x, y_dot, **params))
+    return jvp
+
+
 def like(x, y):
     """The Python number `x` as a literal of the dtype of `y`; anything else as it is."""
     return structure.literal_like(x, aval_of(y).dtype) if x.__class__ in PYTHON_NUMBERS else x

@@ -290,8 +290,7 @@ def _position(name: str, direction: str, identity: Callable, oracle: Callable) -
     def lower(b, outs, x, *, axes, index_dtype):
         aval = x.aval
         value, index, flag = shaped((), aval.dtype), shaped((), index_dtype), shaped((), dtypes.bool_)
-        positions = b.fresh(shaped(aval.shape, index_dtype))
-        b.lines.append(f"{positions.name} = stablehlo.iota dim = {axes[0]} : {positions.aval.mlir}{b.location}")
+        positions = b.iota(shaped(aval.shape, index_dtype), axes[0])
         starts = b.constant(identity(aval.dtype), value), b.constant(scalar(0, index_dtype), index)
         region = b.region([value, index, value, index])
         x_value, x_index, y_value, y_index = region.args

@@ -8,7 +8,7 @@ from ricalco.core import Linear, Primitive, Zero
 from ricalco.ops import families, structure
 from ricalco.ops.bitwise import bitwise_and
 from ricalco.ops.comparison import gt, lt
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, instantiate, with_batch_dim, zeros
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, linear_jvp, with_batch_dim, zeros
 from ricalco.tracing import scalar
 
 # --- select_n -----------------------------------------------------------------------------------
@@ -46,15 +46,6 @@ def _select_lower(b, outs, which, *cases):
     return out
 
 
-def _select_jvp(primals, tangents):
-    which, *cases = primals
-    out = select_n_p.bind(which, *cases)
-    changes = tangents[1:]
-    if all(isinstance(t, Zero) for t in changes):
-        return out, Zero(aval_of(out))
-    return out, select_n_p.bind(which, *map(instantiate, changes))
-
-
 def _select_transpose(ct, which, *cases):
     if isinstance(which, Linear):
         structure.NOT_LINEAR()
@@ -86,7 +77,8 @@ def _select_oracle(which, *cases):
     return out
 
 
-select_n_p = Primitive("select_n", infer=_select_infer, lower=_select_lower, jvp=_select_jvp,
+select_n_p = Primitive("select_n", infer=_select_infer, lower=_select_lower,
+                       jvp=linear_jvp(lambda *xs: select_n_p.bind(*xs), first=1),
                        transpose=_select_transpose, batch=_select_batch, oracle=_select_oracle)
 
 

@@ -11,6 +11,7 @@ from ricalco import hlo
 from ricalco.avals import dtypes, shaped
 from ricalco.core import Array, Linear, No, Primitive, Zero
 from ricalco.ops import structure
+from ricalco.ops.families import zero_jvp
 from ricalco.ops.structure import aval_of, expand_dims, instantiate, linear_jvp, move_dim, with_batch_dim
 
 __all__ = ["broadcast", "broadcast_shapes", "broadcasted_iota", "collapse", "concatenate", "concatenate_p",
@@ -112,17 +113,7 @@ def _concatenate_lower(b, outs, *xs, dimension):
         wide = dtypes.as_dtype("int8" if dtypes.kind(out.dtype) == "i" else "uint8")
         xs = [b.convert(x, wide) for x in xs]
         return b.convert(_concatenate_lower(b, [shaped(out.shape, wide)], *xs, dimension=dimension), out.dtype)
-    v = b.fresh(out)
-    b.lines.append(f"{v.name} = stablehlo.concatenate {', '.join([x.name for x in xs])}, dim = {dimension} : "
-                   f"({', '.join([x.aval.mlir for x in xs])}) -> {out.mlir}{b.location}")
-    return v
-
-
-def _concatenate_jvp(primals, tangents, *, dimension):
-    out = concatenate_p.bind(*primals, dimension=dimension)
-    if all(isinstance(t, Zero) for t in tangents):
-        return out, Zero(aval_of(out))
-    return out, concatenate_p.bind(*map(instantiate, tangents), dimension=dimension)
+    return b.short("stablehlo.concatenate", xs, out, f", dim = {dimension}")
 
 
 def _concatenate_transpose(ct, *xs, dimension):
@@ -136,7 +127,8 @@ def _concatenate_batch(size, args, dims, *, dimension):
 
 
 concatenate_p = Primitive(
-    "concatenate", infer=_concatenate_infer, lower=_concatenate_lower, jvp=_concatenate_jvp,
+    "concatenate", infer=_concatenate_infer, lower=_concatenate_lower,
+    jvp=linear_jvp(lambda *xs, **kw: concatenate_p.bind(*xs, **kw)),
     transpose=_concatenate_transpose, batch=_concatenate_batch,
     oracle=lambda *xs, dimension: np.concatenate(xs, dimension))
 
@@ -202,13 +194,6 @@ def _split_lower(b, outs, x, *, sizes, axis):
     return results
 
 
-def _split_jvp(primals, tangents, **params):
-    outs = split_p.bind(primals[0], **params)
-    if isinstance(tangents[0], Zero):
-        return outs, [Zero(aval_of(x)) for x in outs]
-    return outs, split_p.bind(tangents[0], **params)
-
-
 def _split_transpose(cts, x, *, sizes, axis):
     if not isinstance(x, Linear) or all(isinstance(ct, Zero) for ct in cts):
         return (None,)
@@ -221,7 +206,8 @@ def _split_batch(size, args, dims, *, sizes, axis):
 
 
 split_p = Primitive(
-    "split", infer=_split_infer, lower=_split_lower, jvp=_split_jvp, transpose=_split_transpose, batch=_split_batch,
+    "split", infer=_split_infer, lower=_split_lower, jvp=linear_jvp(lambda x, **kw: split_p.bind(x, **kw)),
+    transpose=_split_transpose, batch=_split_batch,
     oracle=lambda x, *, sizes, axis: np.split(np.asarray(x), np.cumsum(sizes)[:-1], axis), multiple_results=True)
 
 
@@ -311,17 +297,6 @@ def _iota_infer(*, dtype, shape, dimension):
     return shaped(shape, dtype)
 
 
-def _iota_lower(b, outs, *, dtype, shape, dimension):
-    v = b.fresh(outs[0])
-    b.lines.append(f"{v.name} = stablehlo.iota dim = {dimension} : {outs[0].mlir}{b.location}")
-    return v
-
-
-def _iota_jvp(primals, tangents, **params):
-    out = iota_p.bind(**params)
-    return out, Zero(aval_of(out))
-
-
 def _iota_oracle(*, dtype, shape, dimension):
     wide = [1] * len(shape)
     wide[dimension] = shape[dimension]
@@ -329,7 +304,8 @@ def _iota_oracle(*, dtype, shape, dimension):
 
 
 iota_p = Primitive(
-    "iota", infer=_iota_infer, lower=_iota_lower, jvp=_iota_jvp, transpose=No("iota has no operands"),
+    "iota", infer=_iota_infer, lower=lambda b, outs, *, dtype, shape, dimension: b.iota(outs[0], dimension),
+    jvp=zero_jvp(lambda **kw: iota_p.bind(**kw)), transpose=No("iota has no operands"),
     batch=No("iota has no operands"), oracle=_iota_oracle)
 
 

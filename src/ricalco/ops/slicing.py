@@ -8,7 +8,7 @@ import numpy as np
 
 from ricalco import hlo
 from ricalco.avals import dtypes, shaped
-from ricalco.core import Array, Linear, Primitive, Zero
+from ricalco.core import Array, Linear, Primitive
 from ricalco.ops import indices as ix
 from ricalco.ops import structure
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, gather
@@ -20,7 +20,6 @@ from ricalco.ops.structure import (
     aval_of,
     broadcast_in_dim,
     full,
-    instantiate,
     linear_jvp,
     literal_like,
     move_dim,
@@ -51,22 +50,11 @@ def _pad_infer(x, value, *, padding_config):
     return shaped(shape, x.dtype, x.weak_type and value.weak_type)
 
 
-def _pad_lower(b, outs, x, value, *, padding_config):
+def lower_pad(b, outs, x, value, *, padding_config):
     if not x.aval.ndim:
         return x
-    low, high, interior = zip(*padding_config)
-    v = b.fresh(outs[0])
-    b.lines.append(f"{v.name} = stablehlo.pad {x.name}, {value.name}, low = {hlo.integers(low)}, "
-                   f"high = {hlo.integers(high)}, interior = {hlo.integers(interior)} : "
-                   f"({x.aval.mlir}, {value.aval.mlir}) -> {outs[0].mlir}{b.location}")
-    return v
-
-
-def _pad_jvp(primals, tangents, **params):
-    out = pad_p.bind(*primals, **params)
-    if all(isinstance(t, Zero) for t in tangents):
-        return out, Zero(aval_of(out))
-    return out, pad_p.bind(*map(instantiate, tangents), **params)
+    low, high, interior = map(hlo.integers, zip(*padding_config))
+    return b.short("stablehlo.pad", (x, value), outs[0], f", low = {low}, high = {high}, interior = {interior}")
 
 
 def _is_padding(shape, padding_config):
@@ -117,8 +105,8 @@ def _pad_oracle(x, value, *, padding_config):
     return x
 
 
-pad_p = Primitive("pad", infer=_pad_infer, lower=_pad_lower, jvp=_pad_jvp, transpose=_pad_transpose, batch=_pad_batch,
-                  oracle=_pad_oracle)
+pad_p = Primitive("pad", infer=_pad_infer, lower=lower_pad, jvp=linear_jvp(lambda *xs, **kw: pad_p.bind(*xs, **kw)),
+                  transpose=_pad_transpose, batch=_pad_batch, oracle=_pad_oracle)
 
 
 def pad(operand, padding_value, padding_config):
@@ -319,19 +307,8 @@ def _dynamic_slice_infer(x, *starts, slice_sizes):
 def _dynamic_slice_lower(b, outs, x, *starts, slice_sizes):
     if not starts:
         return x
-    starts = ix.capped(b, starts, x.aval.shape)
-    v = b.fresh(outs[0])
-    b.lines.append(f"{v.name} = stablehlo.dynamic_slice {x.name}, {', '.join([i.name for i in starts])}, "
-                   f"sizes = {hlo.integers(slice_sizes)} : ({x.aval.mlir}, {', '.join([i.aval.mlir for i in starts])})"
-                   f" -> {outs[0].mlir}{b.location}")
-    return v
-
-
-def _dynamic_slice_jvp(primals, tangents, **params):
-    out = dynamic_slice_p.bind(*primals, **params)
-    if isinstance(tangents[0], Zero):
-        return out, Zero(aval_of(out))
-    return out, dynamic_slice_p.bind(tangents[0], *primals[1:], **params)
+    return b.short("stablehlo.dynamic_slice", (x, *ix.capped(b, starts, x.aval.shape)), outs[0],
+                   f", sizes = {hlo.integers(slice_sizes)}")
 
 
 def _dynamic_slice_transpose(ct, x, *starts, slice_sizes):
@@ -364,7 +341,8 @@ def _window(shape, starts, sizes):
 
 
 dynamic_slice_p = Primitive(
-    "dynamic_slice", infer=_dynamic_slice_infer, lower=_dynamic_slice_lower, jvp=_dynamic_slice_jvp,
+    "dynamic_slice", infer=_dynamic_slice_infer, lower=_dynamic_slice_lower,
+    jvp=linear_jvp(lambda *xs, **kw: dynamic_slice_p.bind(*xs, **kw), last=1),
     transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
     oracle=lambda x, *starts, slice_sizes: np.asarray(x)[_window(np.shape(x), starts, slice_sizes)])
 
@@ -451,19 +429,7 @@ def _update_infer(x, update, *starts):
 def _update_lower(b, outs, x, update, *starts):
     if not starts:
         return update
-    starts = ix.capped(b, starts, x.aval.shape)
-    v = b.fresh(outs[0])
-    operands = [x, update, *starts]
-    b.lines.append(f"{v.name} = stablehlo.dynamic_update_slice {', '.join([i.name for i in operands])} : "
-                   f"({', '.join([i.aval.mlir for i in operands])}) -> {outs[0].mlir}{b.location}")
-    return v
-
-
-def _update_jvp(primals, tangents):
-    out = dynamic_update_slice_p.bind(*primals)
-    if all(isinstance(t, Zero) for t in tangents[:2]):
-        return out, Zero(aval_of(out))
-    return out, dynamic_update_slice_p.bind(*map(instantiate, tangents[:2]), *primals[2:])
+    return b.short("stablehlo.dynamic_update_slice", (x, update, *ix.capped(b, starts, x.aval.shape)), outs[0])
 
 
 def _update_transpose(ct, x, update, *starts):
@@ -495,7 +461,8 @@ def _update_oracle(x, update, *starts):
 
 
 dynamic_update_slice_p = Primitive(
-    "dynamic_update_slice", infer=_update_infer, lower=_update_lower, jvp=_update_jvp, transpose=_update_transpose,
+    "dynamic_update_slice", infer=_update_infer, lower=_update_lower,
+    jvp=linear_jvp(lambda *xs: dynamic_update_slice_p.bind(*xs), last=2), transpose=_update_transpose,
     batch=_update_batch, oracle=_update_oracle)
 
 

@@ -14,7 +14,7 @@ from ricalco.ops.comparison import gt
 from ricalco.ops.exponential import chlo, constant, constant_value, exp, log, log1p
 from ricalco.ops.families import callable_of, elementwise, fit
 from ricalco.ops.selection import select_n
-from ricalco.ops.structure import aval_of, full
+from ricalco.ops.structure import aval_of, full, lower_reduce
 from ricalco.tracing import scalar
 
 
@@ -195,12 +195,7 @@ def _any(b: hlo.Block, mask: hlo.Value) -> hlo.Value:
     """Whether any element of `mask` is true."""
     if not mask.aval.shape:
         return mask
-    out = shaped((), dtypes.bool_)
-    start, result = b.constant(np.bool_(False), out), b.fresh(out)
-    b.lines.append(f"{result.name} = stablehlo.reduce({mask.name} init: {start.name}) applies stablehlo.or across "
-                   f"dimensions = {hlo.integers(range(mask.aval.ndim))} : ({mask.aval.mlir}, {out.mlir}) -> {out.mlir}"
-                   f"{b.location}")
-    return result
+    return lower_reduce(b, "stablehlo.or", mask, False, range(mask.aval.ndim), shaped((), dtypes.bool_))
 
 
 def _iterate(state: list[_Number], step: Callable, active: Callable) -> list[_Number]:

@@ -84,12 +84,14 @@ def _broadcast_oracle(x, *, shape, broadcast_dimensions):
     return np.broadcast_to(x.reshape(wide), shape)
 
 
-def linear_jvp(bind):
-    """The jvp rule of an operation linear in its only operand."""
+def linear_jvp(bind, first: int = 0, last: int | None = None):
+    """The jvp rule of an operation that is linear in its operands `first` to `last` together (by default, in all)."""
     def jvp(primals, tangents, **params):
-        out = bind(primals[0], **params)
-        (t,) = tangents
-        return out, Zero(aval_of(out)) if isinstance(t, Zero) else bind(t, **params)
+        out = bind(*primals, **params)
+        dots = tangents[first:last]
+        if all(isinstance(t, Zero) for t in dots):
+            return out, [Zero(aval_of(x)) for x in out] if isinstance(out, list) else Zero(aval_of(out))
+        return out, bind(*primals[:first], *map(instantiate, dots), *(primals[last:] if last else ()), **params)
     return jvp
 
 

@@ -22,6 +22,23 @@ from ricalco.ir import Eqn, Literal
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
 from ricalco.tracing import StagedTracer, known_to_pass_on, record_program, scalar, user_frame
 
+# What both do for operands of the trace that is current, once the result's type is known.
+_RECORD = '''\
+                eqn = new(Eqn)
+                eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
+                if trace.where is None:
+                    frame = getframe(1)
+                    if passing(frame.f_code.co_filename) is not False:
+                        frame = user_frame(1)
+                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
+                else:
+                    eqn.code, eqn.lasti = trace.where
+                tracer = new(StagedTracer)
+                tracer.aval, tracer.owner = out, trace
+                eqn.outvars = (tracer,)
+                trace.append(eqn)
+                return tracer
+'''
 _BINARY = '''
 def {name}(x, y):
     if x.__class__ is StagedTracer:
@@ -40,21 +57,7 @@ def {name}(x, y):
                     # Zeros are not looked up: 0.0 and -0.0 are equal.
                     y = y and literals.get((aval, y)) or literal_of(y, aval)
             if out is not None:
-                eqn = new(Eqn)
-                eqn.primitive, eqn.invars, eqn.params = primitive, [{order}], no_params
-                if trace.where is None:
-                    frame = getframe(1)
-                    if passing(frame.f_code.co_filename) is not False:
-                        frame = user_frame(1)
-                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
-                else:
-                    eqn.code, eqn.lasti = trace.where
-                tracer = new(StagedTracer)
-                tracer.aval, tracer.owner = out, trace
-                eqn.outvars = (tracer,)
-                trace.append(eqn)
-                return tracer
-    elif x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.quick:
+{record}    elif x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.quick:
         run = ready.get((x.aval, y.aval))
         if run is not None:
             return run([{order}])
@@ -67,21 +70,7 @@ def {name}(x, /):
         if trace is state.trace:
             out = fast.get(x.aval)
             if out is not None:
-                eqn = new(Eqn)
-                eqn.primitive, eqn.invars, eqn.params = primitive, [x], no_params
-                if trace.where is None:
-                    frame = getframe(1)
-                    if passing(frame.f_code.co_filename) is not False:
-                        frame = user_frame(1)
-                    eqn.code, eqn.lasti = frame.f_code, frame.f_lasti
-                else:
-                    eqn.code, eqn.lasti = trace.where
-                tracer = new(StagedTracer)
-                tracer.aval, tracer.owner = out, trace
-                eqn.outvars = (tracer,)
-                trace.append(eqn)
-                return tracer
-    elif x.__class__ is DeviceArray and state.trace.quick:
+{record}    elif x.__class__ is DeviceArray and state.trace.quick:
         run = ready.get(x.aval)
         if run is not None:
             return run([x])
@@ -114,7 +103,7 @@ def _generate(template: str, name: str, order: str, **scope) -> Callable:
 def _code(template: str, order: str) -> CodeType:
     """The code of a template, compiled once: the functions made of it differ in their globals alone."""
     scope: dict = {}
-    exec(compile(template.format(name="generated", order=order), __file__, "exec"), scope)
+    exec(compile(template.replace("{record}", _RECORD).format(name="generated", order=order), __file__, "exec"), scope)
     return scope["generated"].__code__
 
 

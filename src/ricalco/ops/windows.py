@@ -11,7 +11,7 @@ from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ops.comparison import ge_p, le_p
 from ricalco.ops.reductions import batched_at, highest, lowest, zero
-from ricalco.ops.slicing import pad
+from ricalco.ops.slicing import lower_pad, pad
 from ricalco.ops.structure import NOT_LINEAR, aval_of, linear_jvp, literal_like
 
 __all__ = ["padtype_to_pads", "reduce_window_max_p", "reduce_window_min_p", "reduce_window_sum_p",
@@ -249,13 +249,6 @@ def _gather_add_lower(b, outs, tangents, operand, *, select_prim, **params):
     return write_window(b, [operand, tangents], starts, [out, out], region, **params)[1]
 
 
-def _gather_add_jvp(primals, tangents, **params):
-    source, operand = primals
-    out = select_and_gather_add_p.bind(source, operand, **params)
-    t = tangents[0]
-    return out, Zero(aval_of(out)) if isinstance(t, Zero) else select_and_gather_add_p.bind(t, operand, **params)
-
-
 def _gather_add_transpose(ct, tangents, operand, *, base_dilation, window_dilation, **params):
     if not isinstance(tangents, Linear):
         return None, None
@@ -294,7 +287,8 @@ def _gather_add_oracle(tangents, operand, *, select_prim, **params):
 
 
 select_and_gather_add_p = Primitive(
-    "select_and_gather_add", infer=_gather_add_infer, lower=_gather_add_lower, jvp=_gather_add_jvp,
+    "select_and_gather_add", infer=_gather_add_infer, lower=_gather_add_lower,
+    jvp=linear_jvp(lambda *xs, **kw: select_and_gather_add_p.bind(*xs, **kw), last=1),
     transpose=_gather_add_transpose, batch=_paired_batch(lambda *xs, **kw: select_and_gather_add_p.bind(*xs, **kw)),
     oracle=_gather_add_oracle)
 
@@ -315,13 +309,9 @@ def _scatter_add_lower(b, outs, source, operand, *, select_prim, window_dimensio
     if not out.ndim:
         return source
     # Padding of its own would select by position, not by value: the operand is padded with what never wins.
-    lows, highs = zip(*padding)
     wide = shaped(tuple([n + low + high for n, (low, high) in zip(out.shape, padding)]), element.dtype)
-    padded = b.fresh(wide)
     start = b.constant(identity(element.dtype), element)
-    b.lines.append(f"{padded.name} = stablehlo.pad {operand.name}, {start.name}, low = {hlo.integers(lows)}, high = "
-                   f"{hlo.integers(highs)}, interior = {hlo.integers([0] * out.ndim)} : ({operand.aval.mlir}, "
-                   f"{element.mlir}) -> {wide.mlir}{b.location}")
+    padded = lower_pad(b, [wide], operand, start, padding_config=[(low, high, 0) for low, high in padding])
     choose, combine = b.region([element] * 2), b.region([element] * 2)
     choose.returns([choose.compare(direction, *choose.args, "FLOAT", flag)])
     combine.returns([combine.binary("stablehlo.add", *combine.args, element)])
@@ -329,15 +319,8 @@ def _scatter_add_lower(b, outs, source, operand, *, select_prim, window_dimensio
              f"window_strides = {hlo.i64_array(window_strides)}, {padding_attribute([(0, 0)] * out.ndim)}")
     total = b.ops("stablehlo.select_and_scatter", [padded, source, b.constant(zero(element.dtype), element)],
                   [wide], attrs, (choose, combine))[0]
-    limits = ", ".join([f"{low}:{low + n}" for low, n in zip(lows, out.shape)])
+    limits = ", ".join([f"{low}:{low + n}" for (low, _), n in zip(padding, out.shape)])
     return b.cast("stablehlo.slice", total, out, f" [{limits}]")
-
-
-def _scatter_add_jvp(primals, tangents, **params):
-    source, operand = primals
-    out = select_and_scatter_add_p.bind(source, operand, **params)
-    t = tangents[0]
-    return out, Zero(aval_of(out)) if isinstance(t, Zero) else select_and_scatter_add_p.bind(t, operand, **params)
 
 
 def _scatter_add_transpose(ct, source, operand, **params):
@@ -361,6 +344,7 @@ def _scatter_add_oracle(source, operand, *, select_prim, **params):
 
 
 select_and_scatter_add_p = Primitive(
-    "select_and_scatter_add", infer=_scatter_add_infer, lower=_scatter_add_lower, jvp=_scatter_add_jvp,
+    "select_and_scatter_add", infer=_scatter_add_infer, lower=_scatter_add_lower,
+    jvp=linear_jvp(lambda *xs, **kw: select_and_scatter_add_p.bind(*xs, **kw), last=1),
     transpose=_scatter_add_transpose, batch=_paired_batch(lambda *xs, **kw: select_and_scatter_add_p.bind(*xs, **kw)),
     oracle=_scatter_add_oracle)
