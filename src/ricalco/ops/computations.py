@@ -11,7 +11,8 @@ from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from ricalco.avals.memory import Memo
 from ricalco.core import Primitive, Tracer, Zero
 from ricalco.ir import ClosedJaxpr, Literal
-from ricalco.ops import reductions, windows
+from ricalco.ir.evaluate import walk
+from ricalco.ops import oracles, reductions, windows
 from ricalco.ops.reductions import batched_at
 from ricalco.ops.selection import select
 from ricalco.ops.shapes import concatenate
@@ -128,38 +129,30 @@ def _flatten(name: str, operands, init_values):
 
 # --- running it -----------------------------------------------------------------------------------
 
-def _evaluate(closed: ClosedJaxpr, *args) -> list:
-    """The results of a small program on NumPy values, by the oracles of its operations."""
-    env = dict(zip(map(id, closed.jaxpr.invars), args, strict=True))
+def _paired(closed: ClosedJaxpr, pairs: Sequence, of_literal: Callable, rule: Callable) -> list:
+    """The program on pairs: ``rule(eqn, values, seconds)`` gives those of an equation's results."""
+    def read(x):
+        return (x, of_literal(x)) if x.__class__ is Literal else x
 
-    def read(v):
-        return np.asarray(v.val) if v.__class__ is Literal else env[id(v)]
-
-    for eqn in closed.eqns:
-        out = eqn.primitive.oracle(*map(read, eqn.invars), **eqn.params)
-        env.update(zip(map(id, eqn.outvars), out if eqn.primitive.multiple_results else [out]))
-    return list(map(read, closed.jaxpr.outvars))
+    def run(eqn, operands):
+        values, seconds = zip(*map(read, operands)) if operands else ((), ())
+        out, second = rule(eqn, list(values), list(seconds))
+        return list(zip(out, second, strict=True)) if eqn.primitive.multiple_results else (out, second)
+    return list(map(read, walk(closed.jaxpr, closed.consts, pairs, run)))
 
 
 def _elementwise(closed: ClosedJaxpr, args: Sequence) -> list:
     """The program on scalars applied to each element of arrays of one shape, by the batch rules."""
     shape = aval_of(args[0]).shape
     size = int(np.prod(shape, dtype=np.int64))
-    env = {id(v): (reshape(x, (size,)), 0) for v, x in zip(closed.jaxpr.invars, args, strict=True)}
 
-    def read(v):
-        return (v, None) if v.__class__ is Literal else env[id(v)]
-
-    for eqn in closed.eqns:
-        values, dims = zip(*map(read, eqn.invars)) if eqn.invars else ((), ())
-        if all(d is None for d in dims):
-            out = eqn.primitive.bind(*values, **eqn.params)
-            dim = [None] * len(eqn.outvars) if eqn.primitive.multiple_results else None
-        else:
-            out, dim = eqn.primitive.batch(size, list(values), list(dims), **eqn.params)
-        pairs = zip(out, dim, strict=True) if eqn.primitive.multiple_results else [(out, dim)]
-        env.update(zip(map(id, eqn.outvars), pairs))
-    return [reshape(batched_at(x, d, 0, size), shape) for x, d in map(read, closed.jaxpr.outvars)]
+    def rule(eqn, values, dims):
+        if any(d is not None for d in dims):
+            return eqn.primitive.batch(size, values, dims, **eqn.params)
+        out = eqn.primitive.bind(*values, **eqn.params)
+        return out, [None] * len(eqn.outvars) if eqn.primitive.multiple_results else None
+    outs = _paired(closed, [(reshape(x, (size,)), 0) for x in args], lambda literal: None, rule)
+    return [reshape(batched_at(x, d, 0, size), shape) for x, d in outs]
 
 
 def _active(avals: Sequence[ShapedArray]) -> list[int]:
@@ -183,17 +176,9 @@ def _derivative(closed: ClosedJaxpr) -> ClosedJaxpr:
         half, count = len(args) // 2, len(avals)
         lefts, rights = args[:half], args[half:]
         pairs = [*paired(lefts[:count], lefts[count:]), *paired(rights[:count], rights[count:])]
-        env = dict(zip(map(id, closed.jaxpr.invars), pairs))
-
-        def read(v):
-            return (v, Zero(tangent_aval(v.aval))) if v.__class__ is Literal else env[id(v)]
-
-        for eqn in closed.eqns:
-            values, tangents = zip(*map(read, eqn.invars)) if eqn.invars else ((), ())
-            out, tangent = eqn.primitive.jvp(list(values), list(tangents), **eqn.params)
-            found = zip(out, tangent, strict=True) if eqn.primitive.multiple_results else [(out, tangent)]
-            env.update(zip(map(id, eqn.outvars), found))
-        outs, tangents = zip(*map(read, closed.jaxpr.outvars))
+        outs, tangents = zip(*_paired(
+            closed, pairs, lambda literal: Zero(tangent_aval(literal.aval)),
+            lambda eqn, values, tangents: eqn.primitive.jvp(values, tangents, **eqn.params)))
         return [*outs, *[instantiate(tangents[i]) for i in active]]
 
     return stage(differentiated, [*avals, *[tangent_aval(avals[i]) for i in active]] * 2).closed
@@ -301,7 +286,7 @@ def _reduce_oracle(*args, jaxpr, dimensions):
     rows = [x.transpose(*dimensions, *kept).reshape(count, *shape) for x in xs]
     totals = [np.broadcast_to(s, shape) for s in starts]
     for i in range(count):
-        totals = _evaluate(jaxpr, *totals, *[r[i] for r in rows])
+        totals = oracles.program(jaxpr, *totals, *[r[i] for r in rows])
     return [np.asarray(t, x.dtype) for t, x in zip(totals, xs)]
 
 
@@ -435,7 +420,7 @@ def _window_oracle(*args, jaxpr, **params):
     taken = [t.reshape(*shape, count) for t in taken]
     totals = [np.broadcast_to(s, shape) for s in starts]
     for i in range(count):
-        totals = _evaluate(jaxpr, *totals, *[t[..., i] for t in taken])
+        totals = oracles.program(jaxpr, *totals, *[t[..., i] for t in taken])
     return [np.asarray(t, x.dtype) for t, x in zip(totals, xs)]
 
 

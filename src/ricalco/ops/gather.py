@@ -15,6 +15,7 @@ from ricalco.avals.memory import cached
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops import indices as ix
+from ricalco.ops import oracles
 from ricalco.ops.arithmetic import add, neg, sub
 from ricalco.ops.indices import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, Windows
 from ricalco.ops.structure import aval_of, instantiate, move_dim, same_type, with_batch_dim, zeros
@@ -277,18 +278,8 @@ def scatter_oracle(operand, indices, updates, *, dimension_numbers, mode, update
     for window, place in ix.each_window(w, out.shape, indices, sizes, mode):
         if window is not None:
             new = updates[place].reshape(sizes)
-            out[window] = new if update_jaxpr is None else _evaluate(update_jaxpr, out[window], new)
+            out[window] = new if update_jaxpr is None else oracles.program(update_jaxpr, out[window], new)[0]
     return out
-
-
-def _evaluate(closed: ClosedJaxpr, *args):
-    """The first result of a small program, by the oracles of its operations."""
-    env = dict(zip(map(id, closed.jaxpr.invars), args, strict=True))
-    for eqn in closed.jaxpr.eqns:
-        values = [env[id(v)] if id(v) in env else np.asarray(v.val) for v in eqn.invars]
-        env[id(eqn.outvars[0])] = eqn.primitive.oracle(*values, **eqn.params)
-    result = closed.jaxpr.outvars[0]
-    return env[id(result)] if id(result) in env else np.asarray(result.val)
 
 
 def gather_numbers(numbers: ScatterDimensionNumbers) -> GatherDimensionNumbers:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ricalco.avals import dtypes
+from ricalco.ir import ClosedJaxpr, Literal
+from ricalco.ir.evaluate import walk
 
 
 def wide(function: Callable) -> Callable:
@@ -31,6 +33,15 @@ def quiet(function: Callable) -> Callable:
         with np.errstate(all="ignore"):
             return function(*xs, **params)
     return oracle
+
+
+def program(closed: ClosedJaxpr, *args) -> list[np.ndarray]:
+    """A program of scalars on each element of arrays."""
+    def known(x):
+        return np.asarray(x.val) if x.__class__ is Literal else x
+    outs = walk(closed.jaxpr, closed.consts, args,
+                lambda eqn, xs: eqn.primitive.oracle(*map(known, xs), **eqn.params))
+    return list(map(known, outs))
 
 
 def each(function: Callable) -> Callable:
