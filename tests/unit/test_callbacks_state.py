@@ -16,9 +16,9 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import ShapeDtypeStruct, debug, lax
+from ricalco.avals.memory import sizes
 from ricalco.engine import Executable
 from ricalco.experimental import io_callback
-from ricalco.jit.eager import eager
 from tests.unit.test_engine_process import SOURCE
 
 F32 = ShapeDtypeStruct((), np.float32)
@@ -401,12 +401,12 @@ def test_what_a_callback_holds_goes_with_the_function(make):
 
 def test_programs_that_an_eager_construct_ran_are_not_kept():
     settle()
-    before = len(eager._by_program)
+    before = len(sizes())
     for _ in range(5):
         thing = [object()]
         lax.cond(True, lambda: (debug.callback(lambda: thing), 1)[1], lambda: 0)  # noqa: B023
     settle()
-    assert len(eager._by_program) <= before + 1
+    assert len(sizes()) <= before + 1
 
 
 # --- the end of the process ----------------------------------------------------------------------------

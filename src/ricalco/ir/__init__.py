@@ -11,7 +11,6 @@ from ricalco.ir.program import (
     Jaxpr,
     Literal,
     Var,
-    clear_memos,
     key_of,
     programs_run,
     subjaxprs,
@@ -29,7 +28,7 @@ from ricalco.ir.rewrite import (
 from ricalco.ir.summary import Count, Summary, summarize
 
 __all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
-           "Literal", "Summary", "Var", "check_jaxpr", "clear_memos", "dce", "evaluate", "evaluate_reference", "hoist",
+           "Literal", "Summary", "Var", "check_jaxpr", "dce", "evaluate", "evaluate_reference", "hoist",
            "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "programs_run", "split",
            "subjaxprs", "subprograms", "substitute", "summarize"]
 

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ricalco.avals import ShapedArray
+from ricalco.avals.memory import Memo
 from ricalco.avals.references import RefAval
 from ricalco.core import Runs, SubProgram, run_once
 from ricalco.core.effects import REF
@@ -106,6 +108,9 @@ class Jaxpr:
         return Jaxpr(**{**fields, **changes})
 
 
+_NOTHING = MappingProxyType({})  # of most programs nothing is remembered
+
+
 class ClosedJaxpr:
     """A jaxpr and the values of its constvars. Compared by identity.
 
@@ -113,7 +118,7 @@ class ClosedJaxpr:
     ----------
     jaxpr : Jaxpr
     consts : list
-    memo : dict
+    memo : Mapping
         What is remembered of the program (its transforms, what it was compiled to): that lives and dies with it. A
         value should not hold the program itself, which would then wait for the cyclic collector.
     """
@@ -121,7 +126,7 @@ class ClosedJaxpr:
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence = ()):
         self.jaxpr, self.consts = jaxpr, list(consts)
-        self.memo: dict = {}
+        self.memo: Mapping = _NOTHING
         self._steps: Steps | None = None
 
     @property
@@ -133,13 +138,11 @@ class ClosedJaxpr:
 
     def kept(self, key, make: Callable):
         """``make()``, remembered with the program."""
-        memo = self.memo
-        if key in memo:
-            return memo[key]
-        if not memo:
-            _remembering.add(self)
-        found = memo[key] = make()
-        return found
+        if key in self.memo:
+            return self.memo[key]
+        if self.memo is _NOTHING:
+            self.memo = Memo()
+        return self.memo.keep(key, make())
 
     in_avals = property(lambda self: self.jaxpr.in_avals)
     out_avals = property(lambda self: self.jaxpr.out_avals)
@@ -196,16 +199,6 @@ class Steps:
 
 
 _FORMS = {1: ONE, 2: TWO}
-_remembering: weakref.WeakSet[ClosedJaxpr] = weakref.WeakSet()
-
-
-def clear_memos() -> None:
-    """Forget what is remembered of every program that lives."""
-    while _remembering:
-        try:
-            _remembering.pop().memo.clear()
-        except KeyError:  # the last one has just gone
-            return
 
 
 def key_of(params: dict) -> tuple:

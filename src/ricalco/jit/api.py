@@ -9,7 +9,7 @@ from ricalco.avals import ShapedArray, options, trees
 from ricalco.avals.memory import forget_all
 from ricalco.engine import disk_cache
 from ricalco.engine.client import let_go
-from ricalco.ir import ClosedJaxpr, DebugInfo, clear_memos
+from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.jit.driver import clear_all
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from ricalco.ops.refs import as_references
@@ -139,7 +139,6 @@ def clear_caches() -> None:
     >>> ricalco.clear_caches()
     """
     clear_all()
-    clear_memos()
     forget_all()
 
 

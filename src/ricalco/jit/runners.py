@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 from numpy import ndarray
 
+from ricalco.avals.memory import cached
 from ricalco.engine import DeviceArray, put_scalar
 from ricalco.engine.shim import JaxlibError
 
@@ -57,7 +57,7 @@ def generated(source: str, scope: dict, what: str) -> dict:
     return scope
 
 
-@lru_cache(1024)
+@cached(1024)
 def maker(kinds: tuple[str, ...], kept: Sequence[int], captures: bool, single: bool) -> Callable:
     """What makes a runner for arguments of these kinds, of which the program takes those that are `kept`."""
     numbers = [i for i, kind in enumerate(kinds) if kind == "number" and i in kept]

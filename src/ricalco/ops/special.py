@@ -8,8 +8,8 @@ import numpy as np
 from ricalco import hlo
 from ricalco.avals import dtypes, shaped
 from ricalco.avals.memory import cached
-from ricalco.ops import oracles
-from ricalco.ops.arithmetic import abs, add, integer_pow, mul, neg, sign, square, sub
+from ricalco.ops import arithmetic, oracles
+from ricalco.ops.arithmetic import add, integer_pow, mul, neg, sign, square, sub
 from ricalco.ops.comparison import gt
 from ricalco.ops.exponential import chlo, constant, constant_value, exp, log, log1p
 from ricalco.ops.families import callable_of, elementwise, fit
@@ -101,7 +101,8 @@ def _bessel_i0e_lower(b, outs, x):
 
 def _bessel_i1e_derivative(g, ans, x):
     dtype, shape = aval_of(x).dtype, aval_of(x).shape
-    regular = gt(abs(x), constant(np.finfo(np.float32).eps if dtype.itemsize < 8 else np.finfo(np.float64).eps, x))
+    epsilon = np.finfo(np.float32 if dtype.itemsize < 8 else np.float64).eps
+    regular = gt(arithmetic.abs(x), constant(epsilon, x))
     safe = select_n(regular, full(shape, 1, dtype), x)  # i1e(x) / x has the limit 1/2
     slope = sub(bessel_i0e(safe), mul(bessel_i1e(safe), add(sign(safe), integer_pow(safe, -1))))
     return mul(g, select_n(regular, full(shape, 0.5, dtype), slope))
