@@ -39,6 +39,20 @@ def run_python(code: str, *, block_jax: bool = False, **environment: str):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def test_a_host_array_that_was_put_is_let_go():
+    gone = run_python("""
+        import gc, json, weakref
+        import numpy as np
+        import ricalco
+        x = np.arange(10, dtype="int32")
+        y, watch = ricalco.device_put(x), weakref.ref(x)
+        del x, y
+        gc.collect()
+        print(json.dumps(watch() is None))
+    """, block_jax=True)
+    assert gone
+
+
 def test_the_engine_imports_neither_jax_nor_heavy_modules():
     loaded = run_python("""
         import json

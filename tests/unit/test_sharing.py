@@ -10,6 +10,8 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.control.calls import remembered
 from ricalco.jit import stale
 
 X = np.ones(3, np.float32)
@@ -332,6 +334,114 @@ def test_what_is_lent_is_bounded():
         ricalco.jit(closure(float(i))).trace(X)
     assert len(stale._latest) <= 64
     assert all(len(lent) <= 32 for lent in stale._shared.values())
+
+
+class Trainer:
+    """It owns a jitted method, as many do."""
+
+    def __init__(self, k: float):
+        self.k, self.params = k, np.ones(50_000, np.float32)
+        self.step = ricalco.jit(self._step)
+
+    def _step(self, x):
+        return x * self.k
+
+
+class SlottedTrainer:
+    __slots__ = ("k", "params", "step")
+    __init__, _step = Trainer.__init__, Trainer._step
+
+
+@pytest.mark.parametrize("cls", [Trainer, SlottedTrainer])
+def test_owners_of_methods_are_not_kept_alive(cls):
+    watches = []
+    for k in (2.0, 3.0, 2.0):
+        owner = cls(k)
+        assert owner.step(2.0) == 2 * k
+        watches.append(weakref.ref(owner.params))
+        del owner
+    gc.collect()
+    assert [watch() for watch in watches] == [None] * 3
+
+
+def test_what_a_function_closes_over_is_not_kept_alive():
+    def make(k):
+        trainer, array = Trainer(k), np.ones(3, np.float32)
+
+        def f(x):
+            RUNS.append(1)
+            return x * trainer.k + array
+
+        g = ricalco.jit(functools.partial(f))
+        assert g(2.0).tolist() == [2 * k + 1] * 3 and g.records()[0].captures[0].name == "closure array of make"
+        return [weakref.ref(x) for x in (trainer, array, f, g._jit)]
+
+    watches = [*make(2.0), *make(3.0)]
+    gc.collect()
+    assert [watch() for watch in watches] == [None] * 8
+
+
+def test_a_trace_is_lent_when_its_function_has_gone():
+    def make():
+        array = np.arange(3, dtype=np.float32)
+        return ricalco.jit(lambda x, *rest, scale=2: x * array * scale)
+
+    first = make()
+    traced, compiled = first.trace(X, scale=np.float32(3)), first.lower(X, scale=np.float32(3)).compile()
+    del first
+    gc.collect()
+    again = make()
+    assert again(X, scale=np.float32(3)).tolist() == [0, 3, 6] and again.cache_info().misses == 0
+    assert compiled(X, scale=np.float32(3)).tolist() == [0, 3, 6]
+    assert list(traced.arg_names) == ["x", "scale"] and traced.record.captures[0].name == "array"
+
+
+def arrays_alive(make, count: int, size: int) -> int:
+    """How many arrays are alive after `count` calls of functions that captured one each."""
+    watches = []
+    for i in range(count):
+        x = jnp.full(size, float(i))
+        make(x)
+        watches.append(weakref.ref(x))
+        del x
+    gc.collect()
+    return sum(watch() is not None for watch in watches)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: lax.cond(True, lambda: x, lambda: -x),
+    lambda x: lax.scan(lambda c, _: (c + x, None), x, None, length=2),
+    lambda x: lax.while_loop(lambda c: jnp.all(c < 1), lambda c: c + x + 1, x)], ids=["cond", "scan", "while_loop"])
+def test_eager_programs_keep_64_megabytes_of_arrays_alive_in_all(make):
+    ricalco.clear_caches()
+    assert arrays_alive(make, 7, 1 << 22) == 4  # of 16 MB each
+    assert arrays_alive(make, 2, (1 << 24) + 1) == 0  # one is more than all may be
+    ricalco.clear_caches()
+    gc.collect()
+
+
+def test_traces_and_eager_programs_have_one_bound():
+    ricalco.clear_caches()
+    watches = []
+
+    def traced(x):
+        ricalco.jit(lambda: x)()
+        watches.append(weakref.ref(x))
+
+    assert arrays_alive(traced, 4, 1 << 17) == 4  # of 512 kB each
+    assert arrays_alive(lambda x: lax.cond(True, lambda: x, lambda: -x), 6, 1 << 22) == 4
+    gc.collect()
+    assert [watch() for watch in watches] == [None] * 4  # they were the oldest
+    ricalco.clear_caches()
+
+
+def test_an_array_that_many_programs_hold_counts_once():
+    ricalco.clear_caches()
+    x = jnp.ones(1 << 23)  # 32 MB
+    results = [lax.cond(True, make(x), lambda: x) for make in (
+        lambda x: lambda: x + 1, lambda x: lambda: x + 2, lambda x: lambda: x + 3, lambda x: lambda: x + 4)]
+    assert [y[0] for y in results] == [2, 3, 4, 5] and len(remembered._programs) == 4
+    ricalco.clear_caches()
 
 
 def test_clearing_forgets_what_was_lent():

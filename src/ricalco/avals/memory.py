@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 _all: weakref.WeakSet = weakref.WeakSet()
 
@@ -40,6 +42,53 @@ class Memo(dict):
             self.clear()
             self[key] = value
         return value
+
+
+class Kept(Memo):
+    """A memory of what outlives what it was made for, and keeps arrays alive.
+
+    The oldest go where it has more than `limit` entries, or all such memories more than 64 MB of arrays.
+    """
+    __slots__ = ()
+    _bytes = 64 << 20
+    _order: dict[tuple[int, object], tuple[Kept, dict[int, int]]] = {}  # the entries of all of them, the oldest first
+    _uses: Counter[int] = Counter()  # of the arrays, by id
+    _total = 0
+    _lock = threading.RLock()
+
+    def keep(self, key, value, arrays: Sequence = ()):
+        """`value`, which is remembered unless the `arrays` that it keeps alive are too large."""
+        sizes = {id(x): x.nbytes for x in arrays}
+        if sum(sizes.values()) > self._bytes:
+            return value
+        gone = []  # what goes, goes when the lock is free: anything may run then
+        with self._lock:
+            gone.append(self.pop(key, None))
+            self[key] = value
+            self._order[id(self), key] = self, sizes
+            Kept._total += sum([size for i, size in sizes.items() if not self._uses[i]])
+            self._uses.update(sizes.keys())
+            while len(self) > self.limit:
+                gone.append(self.pop(next(iter(self))))
+            while Kept._total > self._bytes:
+                (_, oldest), (memory, _) = next(iter(self._order.items()))
+                gone.append(memory.pop(oldest))
+        return value
+
+    def pop(self, key, default=None):
+        """Forget an entry; its value."""
+        with self._lock:
+            _, sizes = self._order.pop((id(self), key), (self, {}))
+            self._uses.subtract(sizes.keys())
+            Kept._total -= sum([size for i, size in sizes.items() if not self._uses[i]])
+            for i in sizes:
+                if not self._uses[i]:
+                    del self._uses[i]
+            return super().pop(key, default)
+
+    def clear(self) -> None:
+        gone = [self.pop(key) for key in list(self)]
+        del gone
 
 
 def cached(limit: int | None) -> Callable:

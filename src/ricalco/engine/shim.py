@@ -7,6 +7,8 @@ avoided: `unsafe_buffer_pointer` and `_copy_single_device_array_to_host_async` o
 """
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from functools import cache
@@ -34,6 +36,15 @@ _EXPORTS_VERSIONED = "max_version" in (_jax.buffer_to_dlpack_managed_tensor.__do
 _HANDLER_TAKES_KEYWORDS = not READS_EVERY_DTYPE
 
 _jax.set_tracebacks_enabled(False)  # saves 0.4 us a call; our own tracebacks name the user's line
+
+
+def _let_go(phase: str, info: dict) -> None:
+    """Arrays of NumPy that were copied to the device: jaxlib puts off letting go of them until it is told."""
+    _jax.collect_garbage()
+
+
+gc.callbacks.append(_let_go)
+atexit.register(gc.callbacks.remove, _let_go)  # the collections at the end of the process come when jaxlib has gone
 
 if not hasattr(xc.SingleDeviceSharding, "_to_xla_hlo_sharding"):
     # 0.10 asks the sharding for this; a single device holds the whole array.

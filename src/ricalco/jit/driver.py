@@ -18,7 +18,7 @@ from ricalco.engine import DeviceArray
 from ricalco.engine.hostcall import quick_flatten
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
-from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete
+from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, weakly
 from ricalco.jit.retraces import History, note_trace, retraces
 from ricalco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
 from ricalco.jit.stages import Compiled, Traced, check_options
@@ -257,7 +257,7 @@ class Jit:
         traced = entry.traced
         if traced.cacheable and self.settings.on_stale != "ignore":
             entry.guards = build_guards(self.function, traced.record, traced.record.statics)
-            lend(self.code, key, traced, entry.guards)
+            lend(self.code, key, traced, entry.guards, self.function)
 
     def _use(self, key, entry: Entry) -> None:
         """Make `entry`, which is new, the one of a signature."""
@@ -337,11 +337,11 @@ class Jit:
                       reroll=self.settings.reroll or now.reroll)
 
     def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
-        code = getattr(self.function, "__code__", None)
+        code, function = getattr(self.function, "__code__", None), weakly(self.function)
         return TraceRecord(
             function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
             names=names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics), options=now,
-            jaxpr=staged.closed, captures=tuple(CapturedArray(c, self.function) for c in staged.captures),
+            jaxpr=staged.closed, captures=tuple(CapturedArray(c, function) for c in staged.captures),
             selected=tuple(staged.selected), printed=tuple(listener.heard))
 
     # --- stages and facts

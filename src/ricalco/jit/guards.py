@@ -88,19 +88,22 @@ class Walk:
     opaque : list of (int, callable)
         Values whose insides are not looked at, by reference: another function may use the trace only if it has the
         same ones.
+    held : list
+        Those that this keeps alive, for they cannot be referred to weakly.
     entered : list of int
         Steps to the containers and objects that were looked into; all are different objects.
     unguarded : list of int
         Steps to values that are not guarded though the function may depend on them.
     """
     __slots__ = ("_attributes", "_codes", "_constants", "_functions", "_latest", "_live", "_members", "_mutated",
-                 "_objects", "_order", "_seen", "_stored", "captured", "entered", "fetches", "guards", "opaque",
-                 "unguarded")
+                 "_objects", "_order", "_seen", "_stored", "captured", "entered", "fetches", "guards", "held",
+                 "opaque", "unguarded")
 
     def __init__(self, function, statics, codes, captured, live: Live = Live(frozenset(), frozenset())):
         self.fetches: list[tuple] = [(-1, "function", None)]
         self.guards: list[tuple] = []
         self.opaque: list[tuple] = []
+        self.held: list = []
         self.entered: list[int] = []
         self.unguarded: list[int] = []
         self.captured = captured
@@ -126,6 +129,8 @@ class Walk:
         self._identify_partly_read()
         if self._stored or self._mutated:
             self._leave_out_own_state()
+        # What was only needed on the way, and holds functions and objects of the user's.
+        del self._functions, self._objects, self._members, self._seen
 
     # --- what the code says
 
@@ -303,6 +308,7 @@ class Walk:
             self.opaque.append((node, weakref.ref(value)))
         except TypeError:  # it cannot be referred to weakly
             self.opaque.append((node, lambda: value))
+            self.held.append(value)
 
     def _visit(self, parent: int, operation: str, argument, value, depth: int) -> None:
         """Guard what one step from a value that is visited already leads to."""

@@ -5,6 +5,7 @@ import copy
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ from ricalco.tracing.recording.branching import branch_words
 class CapturedArray:
     """An array that a trace took from outside the function, frozen at its value then; or a mutable reference.
 
+    The function, of which it is given a weak reference, is not kept alive for the array's name: traces outlive it.
+
     Attributes
     ----------
     value : Array
@@ -40,7 +43,7 @@ class CapturedArray:
     """
     __slots__ = ("value", "_code", "_lasti", "_operand", "_source", "_function")
 
-    def __init__(self, capture: Capture, function):
+    def __init__(self, capture: Capture, function: Callable):
         self.value, self._code, self._lasti = capture.value, capture.code, capture.lasti
         self._operand, self._function = capture.operand, function
         source = capture.source
@@ -64,8 +67,8 @@ class CapturedArray:
 
     def name_of_operand(self, operand: int) -> str | None:
         """The same, where it is known better which operand of the source line the array is."""
-        source = self._source()
-        found = find_name(self._function, source) if source is not None else None
+        source, function = self._source(), self._function()
+        found = find_name(function, source) if source is not None and function is not None else None
         return found or expression_at(self._code, self._lasti, operand)
 
     @property
@@ -253,6 +256,14 @@ class Listener:
         # else was put in the place of a listener meanwhile is somebody's own.
         while isinstance(sys.stdout, Listener) and sys.stdout._ended:
             sys.stdout = sys.stdout._stream
+
+
+def weakly(value) -> Callable:
+    """A weak reference to `value`; to what has none, a strong one."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
 
 
 def is_concrete(consts) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import operator
+import types
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -133,10 +134,10 @@ _UNREAD: list = []
 
 class Arguments:
     """How the arguments of one function are sorted: static, donated, dynamic."""
-    __slots__ = ("function", "_parameters", "static_nums", "static_names", "donated_nums", "donated_names")
+    __slots__ = ("name", "_function", "_parameters", "static_nums", "static_names", "donated_nums", "donated_names")
 
     def __init__(self, function: Callable, static_argnums, static_argnames, donate_argnums, donate_argnames):
-        self.function, self._parameters = function, _UNREAD
+        self.name, self._function, self._parameters = function_name(function), function, _UNREAD
         self.static_nums, self.static_names = self._resolve("static", static_argnums, static_argnames)
         self.donated_nums, self.donated_names = self._resolve("donate", donate_argnums, donate_argnames)
         both = self.static_names & self.donated_names or self.static_nums & self.donated_nums
@@ -147,8 +148,22 @@ class Arguments:
     def parameters(self) -> list[inspect.Parameter] | None:
         """Those of the function, if it tells; read when first needed."""
         if self._parameters is _UNREAD:
-            self._parameters = parameters_of(self.function)
+            self._parameters = parameters_of(self._function)
         return self._parameters
+
+    def let_go(self) -> None:
+        """Keep alive nothing that the function holds: from now on this knows the parameters alone."""
+        function = self._function
+        bound = type(function) is types.MethodType
+        if type(inner := function.__func__ if bound else function) is types.FunctionType and not inner.__dict__:
+            code = inner.__code__  # `inspect` is slow, and mostly nobody asks
+            inner = types.FunctionType(code, {}, closure=tuple([types.CellType() for _ in code.co_freevars]))
+            self._function = types.MethodType(inner, ()) if bound else inner
+            return
+        if self.parameters is not None:
+            empty = inspect.Parameter.empty
+            self._parameters = [p.replace(default=empty, annotation=empty) for p in self.parameters]
+        self._function = None
 
     def _positional(self) -> list[str]:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -160,7 +175,7 @@ class Arguments:
         if not nums and not names or self.parameters is None:
             return frozenset(nums), frozenset(names)
         positional = self._positional()
-        title = function_name(self.function)
+        title = self.name
         open_ended = any(p.kind is p.VAR_POSITIONAL for p in self.parameters)
         for i in sorted(nums):
             if not open_ended and not -len(positional) <= i < len(positional):
@@ -307,10 +322,10 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
         if aval is None:
             name, x = arguments.leaf_names(treedef)[i], leaves[i]
             if isinstance(x, (np.ndarray, np.generic)):
-                raise TypeError(f"argument {name} of {function_name(arguments.function)} has dtype {x.dtype}; arrays "
+                raise TypeError(f"argument {name} of {arguments.name} has dtype {x.dtype}; arrays "
                                 "hold numbers and bools")
             raise TypeError(
-                f"Error interpreting argument to {function_name(arguments.function)} as an abstract array: argument "
+                f"Error interpreting argument to {arguments.name} as an abstract array: argument "
                 f"{name} is {short(x)} of type {type(x).__name__}, which is not an array, a number or a registered "
                 f"pytree. Make it static (static_argnames={name.split('[')[0].split('.')[0]!r}), or register its type "
                 "with ricalco.tree_util.register_pytree_node.")

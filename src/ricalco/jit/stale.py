@@ -7,19 +7,19 @@ import os
 import types
 import weakref
 from array import array
-from collections import deque
-from operator import is_
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.avals.memory import Memo
+from ricalco.avals.memory import Kept, Memo
 from ricalco.control.callbacks.host import HostCall, host_calls
 from ricalco.core import Array, Tracer
 from ricalco.core.errors import RicalcoError
 from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from ricalco.jit.guards import Walk, live_parts
-from ricalco.jit.records import StaleCapture, TraceRecord
+from ricalco.jit.kinds import kind_of
+from ricalco.jit.records import StaleCapture, TraceRecord, weakly
 from ricalco.python.places import user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
@@ -153,30 +153,60 @@ def sharing_key(function, arguments, *options) -> tuple | None:
 
 
 class _Lent(NamedTuple):
-    """A trace that others may use. What its key identifies by id is kept alive beside it."""
+    """A trace that others may use. What its key identifies by id is kept alive beside it.
+
+    `is_made_of` says of another function of the code whether it is the one that was traced, or bound anew from the
+    same parts.
+    """
     key: tuple
     traced: weakref.ref
     guards: weakref.ref | None
     ids: tuple
+    is_made_of: Callable
 
 
 _shared = Memo(1024)
-# The latest traces are held here until others take their place, so that a function made anew in a loop finds the
-# one of the round before; but for those that hold large arrays.
-_latest: deque = deque(maxlen=64)
+# The latest traces are kept until others take their place, so that a function made anew in a loop finds the one of the
+# round before; but for those that hold large arrays, or anything that is neither an array nor a value.
+_latest = Kept(64)
 _LIMIT_TRACES, _LIMIT_BYTES = 32, 1 << 20
+_LIMIT_ITEMS = 1000  # of a container that a kept trace knows by identity
 
 
-def lend(code: tuple | None, key: tuple, traced, guards: Guards | None) -> None:
-    """Let other functions of the same code use a trace."""
+def lend(code: tuple | None, key: tuple, traced, guards: Guards | None, function) -> None:
+    """Let other functions of the same code use a trace, which does not keep `function` alive from now on."""
+    traced.arguments.let_go()
     if code is None or not traced.cacheable or not all(map(_stateless, host_calls(traced.jaxpr))):
         return
     lent = [other for other in _shared.get(code, ()) if other.traced() is not None]
     lent.append(_Lent(key, weakref.ref(traced), weakref.ref(guards) if guards is not None else None,
-                      _identified(traced.arguments.function)))
+                      _identified(function), _made_of(function)))
     _shared.keep(code, lent[-_LIMIT_TRACES:])
-    if sum(c.nbytes for c in traced.record.captures) <= _LIMIT_BYTES:
-        _latest.append((traced, guards))
+    arrays = _kept_alive(traced, guards)
+    if arrays is not None and sum({id(x): x.nbytes for x in arrays}.values()) <= _LIMIT_BYTES:
+        _latest.keep(id(traced), (traced, guards), arrays)
+
+
+def _kept_alive(traced, guards: Guards | None) -> list | None:
+    """The arrays that a trace and its guards keep alive; None if they keep alive what may hold anything."""
+    found = [c.value.array if c.by_reference else c.value for c in traced.record.captures]
+    if guards is not None:
+        found += [x for kind, x in zip(guards.kinds, guards.expected) if kind == "device"]
+        if not all([_holds_arrays_alone(value, found, 4) for value in guards.walk.held]):
+            return None
+    return found
+
+
+def _holds_arrays_alone(value, found: list, depth: int) -> bool:
+    """Whether a value without weak references holds arrays and simple values alone; the arrays are added to `found`."""
+    kind = kind_of(type(value))
+    if kind in ("device", "array"):
+        found.append(value)
+    elif kind in ("sequence", "set", "mapping"):
+        items = (*value.keys(), *value.values()) if kind == "mapping" else value
+        return depth > 0 and len(items) <= _LIMIT_ITEMS and all(
+            [_holds_arrays_alone(item, found, depth - 1) for item in items])
+    return kind in ("simple", "device", "array", "bytes", "buffer", "opaque")
 
 
 def _stateless(call: HostCall) -> bool:
@@ -203,8 +233,7 @@ def borrow(code: tuple | None, key: tuple, function):
         if lent.guards is None:
             return traced, None
         guards = lent.guards()
-        itself = same_function(traced.arguments.function, function)
-        if guards is not None and guards.equal_for(function, itself):
+        if guards is not None and guards.equal_for(function, lent.is_made_of(function)):
             return traced, guards
     return None
 
@@ -218,25 +247,27 @@ def lent_differences(code: tuple | None, key: tuple, function) -> tuple[StaleCap
     return ()
 
 
-def same_function(one, other) -> bool:
-    """Whether two functions are one, or bound anew from the same parts."""
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, types.MethodType):
-        return one.__self__ is other.__self__ and one.__func__ is other.__func__
-    if isinstance(one, functools.partial):
-        return (same_function(one.func, other.func) and all(map(is_, one.args, other.args))
-                and all(value is other.keywords.get(name) for name, value in one.keywords.items()))
-    return False
+def _made_of(function) -> Callable:
+    """What says whether another function of the same code is `function`, or bound anew from the same parts."""
+    try:
+        parts = [weakly(part) if kind_of(type(part)) == "simple" else weakref.ref(part) for part in _parts(function)]
+    except TypeError:  # one could only be kept alive: no other function is known to have it
+        return lambda other: False
+    return lambda other: all([reference() is part for reference, part in zip(parts, _parts(other))])
+
+
+def _parts(function) -> list:
+    if isinstance(function, types.MethodType):
+        return [function.__self__, *_parts(function.__func__)]
+    if isinstance(function, functools.partial):
+        return [*_parts(function.func), *function.args, *function.keywords.values()]
+    return [function]
 
 
 def forget(code: tuple | None) -> None:
     """Forget what functions of this code have lent."""
-    gone = {id(lent.traced()) for lent in _shared.pop(code, ())}
-    for pair in [pair for pair in _latest if id(pair[0]) in gone]:
-        _latest.remove(pair)
+    for lent in _shared.pop(code, ()):
+        _latest.pop(id(lent.traced()))
 
 
 def clear_shared() -> None:

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 import numpy as np
 
 from ricalco.avals import options
-from ricalco.avals.memory import Memo
+from ricalco.avals.memory import Kept, Memo
 from ricalco.core import state
 from ricalco.engine import DeviceArray
 from ricalco.python.reading import closure, defaults
@@ -19,7 +19,7 @@ from ricalco.python.scan import argument_of, instructions
 from ricalco.python.users import is_user
 
 _DEPTH = 4  # of functions that call functions
-_programs, _reads = Memo(512), Memo(2048)
+_programs, _reads = Kept(512), Memo(2048)
 _PURE = {abs, all, any, bool, complex, dict, divmod, enumerate, filter, float, frozenset, getattr, hasattr, int,
          isinstance, len, list, map, max, min, pow, range, reversed, round, set, slice, sorted, str, sum, tuple, type,
          zip}
@@ -43,8 +43,16 @@ def remembered(functions: Sequence[Callable], key: tuple, make: Callable[[], tup
     full = (key, options.thread.current, *marks)
     found = _programs.get(full)
     if found is None:
-        found = _programs.keep(full, (make(), held))  # an id stays an object's own for as long as that is held
+        found = make(), held  # an id stays an object's own for as long as that is held
+        _programs.keep(full, found, arrays_in(found))
     return found[0]
+
+
+def arrays_in(value) -> list[DeviceArray]:
+    """The arrays in tuples and lists of tuples and lists."""
+    if value.__class__ is DeviceArray:
+        return [value]
+    return [x for part in value for x in arrays_in(part)] if isinstance(value, (tuple, list)) else []
 
 
 def told_apart(values: Sequence, held: list) -> tuple | None:
