@@ -60,10 +60,14 @@ class Eqn:
 
 
 class DebugInfo(NamedTuple):
-    """Names from the source: the function, its flat arguments (``params['w']``), its results."""
+    """Names from the source: the function, its flat arguments (``params['w']``), its results.
+
+    Of the condition of a loop, `name` is the loop with its place, and `bound` the traced arguments that bound it.
+    """
     name: str = "<unknown>"
     arg_names: tuple[str, ...] = ()
     result_paths: tuple[str, ...] = ()
+    bound: str = ""
 
 
 class Jaxpr:

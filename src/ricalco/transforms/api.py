@@ -7,14 +7,16 @@ from collections.abc import Callable
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from ricalco.core import Zero
 from ricalco.ir import DebugInfo
-from ricalco.ops.structure import aval_of, convert_element_type, instantiate, literal_like
+from ricalco.ops.structure import aval_of, convert_element_type, instantiate, literal_like, tangents_where
 from ricalco.tracing import stage
 from ricalco.transforms.arguments import (
+    Flat,
     argument_names,
     check_array,
     check_arrays,
     check_callable,
     check_no_references,
+    flatten_outputs,
     function_name,
     is_array,
     is_inexact,
@@ -26,28 +28,27 @@ from ricalco.transforms.forward import jvp_flat
 from ricalco.transforms.reverse import Linearized, backward, linearize_flat, pull_back, push_forward
 
 
-class _Flat:
-    """A function over pytrees as one over lists; remembers the structure of what it returned."""
-    __slots__ = ("function", "in_tree", "out_tree", "has_aux", "aux", "opaque", "transform", "__name__")
+class _Flat(Flat):
+    """`Flat`, of a function that may return a pair whose second part is not differentiated."""
+    __slots__ = ("has_aux", "aux", "opaque")
+    transform = property(lambda self: self.construct)  # what errors say of values traced in it
 
     def __init__(self, transform: str, function: Callable, in_tree, has_aux: bool = False):
-        self.function, self.in_tree, self.has_aux = function, in_tree, has_aux
-        self.transform, self.__name__ = transform, function_name(function)
-        self.out_tree = self.aux = None
+        super().__init__(transform, function, in_tree)
+        self.has_aux, self.aux = has_aux, None
 
     def __call__(self, *leaves):
-        out = self.function(*trees.unflatten(self.in_tree, leaves))
+        out = self.run(leaves)
         aux_leaves = []
         if self.has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(f"{self.transform} with has_aux=True: {self.__name__} must return a pair "
+                raise TypeError(f"{self.construct} with has_aux=True: {self.__name__} must return a pair "
                                 f"(output, auxiliary), got {type(out).__name__}")
             out, aux = out
             aux_leaves, self.aux = trees.flatten(aux)
             self.opaque = {i: x for i, x in enumerate(aux_leaves) if not is_array(x)}
             aux_leaves = [x for i, x in enumerate(aux_leaves) if i not in self.opaque]
-        outs, self.out_tree = trees.flatten(out)
-        check_arrays(self.transform, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
+        outs, self.out_tree = flatten_outputs(self.transform, self.of, out)
         return [*outs, *aux_leaves]
 
     def split(self, leaves: list):
@@ -146,10 +147,8 @@ class _Pullback:
                                  f"type {aval.short}")
         cts = [ct for ct, on in zip(cts, self.at.nonzero) if on]
         at = self.at
-        found = iter(backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts,
-                              derivative=at.pure))
-        outs = [next(found) if on else Zero(tangent_aval(a)) for on, a in zip(at.active, self.in_avals)]
-        return trees.unflatten(self.in_tree, [instantiate(ct) for ct in outs])
+        found = backward(at.jaxpr, residuals, [True] * len(at.jaxpr.invars), at.jaxpr.invars, cts, derivative=at.pure)
+        return trees.unflatten(self.in_tree, map(instantiate, tangents_where(at.active, found, self.in_avals)))
 
 
 def vjp(fun: Callable, *primals, has_aux: bool = False):
@@ -339,8 +338,8 @@ def value_and_grad(fun: Callable, argnums=0, has_aux: bool = False, holomorphic:
         outs, aux = flat.split(at.outs)
         aval = _check_output(function_name(fun), outs, flat.out_tree, holomorphic)
         at = _first_outputs(at, 1)
-        cts = iter(pull_back(at, [literal_like(1, aval.dtype)]))
-        grads = [_final(next(cts) if on else Zero(tangent_aval(aval_of(x))), x) for on, x in zip(at.active, leaves)]
+        cts = tangents_where(at.active, pull_back(at, [literal_like(1, aval.dtype)]), map(aval_of, leaves))
+        grads = list(map(_final, cts, leaves))
         grads = trees.unflatten(in_tree, grads)
         grads = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((outs[0], aux), grads) if has_aux else (outs[0], grads)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ricalco.avals import ShapedArray, dtypes
+from ricalco.avals import ShapedArray, dtypes, trees
 from ricalco.core import Array
+from ricalco.engine import put
 from ricalco.ir import Literal
 from ricalco.ops.references import here
 from ricalco.ops.refs import Ref
@@ -93,6 +94,50 @@ def check_arrays(transform: str, what: str, names, leaves: Sequence) -> None:
     for i, x in enumerate(leaves):
         if not isinstance(x, Array) and x.__class__ not in PYTHON_NUMBERS:
             check_array(transform, what.replace("{}", names[i], 1), x)
+
+
+def as_array(x):
+    """A number, or a literal that a number became, as an array, so that rules may ask for its shape."""
+    if isinstance(x, Literal):
+        return put(np.asarray(x.val), x.aval)
+    return put(np.asarray(x), aval_of(x)) if x.__class__ in PYTHON_NUMBERS else x
+
+
+def flatten_outputs(transform: str, of: str, out) -> tuple[list, object]:
+    """The leaves of what a function returned, all arrays or numbers, and its structure; `of` names the function."""
+    outs, tree = trees.flatten(out)
+    check_arrays(transform, f"the output{{}} of {of}", trees.path_strings(tree), outs)
+    return outs, tree
+
+
+class Flat:
+    """A function over pytrees as one over lists.
+
+    Attributes
+    ----------
+    construct, of : str
+        What asks for it, and its name, for messages.
+    function : callable
+    in_tree : PyTreeDef
+        Of its arguments, as a tuple.
+    out_tree : PyTreeDef or None
+        Of what it returned last.
+    """
+    __slots__ = ("construct", "function", "in_tree", "of", "out_tree", "__name__")
+
+    def __init__(self, construct: str, function: Callable, in_tree, name: str | None = None, of: str | None = None):
+        self.construct, self.function, self.in_tree, self.out_tree = construct, function, in_tree, None
+        self.__name__ = name or function_name(function)
+        self.of = of or self.__name__
+
+    def __call__(self, *leaves) -> list:
+        outs, self.out_tree = flatten_outputs(self.construct, self.of, self.run(leaves))
+        return outs
+
+    def run(self, leaves: Sequence):
+        """What the function returns for these leaves."""
+        leaves = [as_array(x) if x.__class__ is Literal else x for x in leaves]
+        return self.function(*trees.unflatten(self.in_tree, leaves))
 
 
 def normalise_argnums(transform: str, argnums) -> tuple[int, ...]:

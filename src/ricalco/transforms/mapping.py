@@ -9,7 +9,13 @@ from ricalco.avals import dtypes, trees
 from ricalco.ir import DebugInfo
 from ricalco.ops.refs import Ref, as_references, mapped_reference
 from ricalco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
-from ricalco.transforms.arguments import argument_names, check_array, check_arrays, check_callable, function_name
+from ricalco.transforms.arguments import (
+    argument_names,
+    check_array,
+    check_callable,
+    flatten_outputs,
+    function_name,
+)
 from ricalco.transforms.batching import vmap_flat, with_dim
 from ricalco.transforms.discharge import is_reference
 
@@ -77,8 +83,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
 
         def flat(*xs):
             inner_args, inner_kwargs = trees.unflatten(in_tree, as_references(xs))
-            outs, out_tree = trees.flatten(fun(*inner_args, **inner_kwargs))
-            check_arrays("vmap", f"the output{{}} of {function_name(fun)}", trees.path_strings(out_tree), outs)
+            outs, out_tree = flatten_outputs("vmap", function_name(fun), fun(*inner_args, **inner_kwargs))
             treedef.append(out_tree)
             return outs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-from ricalco.avals import dtypes, tangent_aval, trees
-from ricalco.control.branches.programs import any_of, branch_programs, reduced_branches
+from ricalco.avals import dtypes, trees
+from ricalco.control.branches.programs import any_of, branch_programs, check_branch, reduced_branches
 from ricalco.control.branches.select import check_effects, select_branches_p
 from ricalco.control.branches.tracing import close_branches, joined_types, trace_branches
 from ricalco.control.calls.programs import (
@@ -25,7 +25,7 @@ from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ops.comparison import ne
 from ricalco.ops.selection import clamp
-from ricalco.ops.structure import as_atom, convert_element_type, literal_like, move_dim
+from ricalco.ops.structure import as_atom, convert_element_type, literal_like, move_dim, tangents_where
 from ricalco.python.places import BACKWARD, warn_at_user_line
 from ricalco.tracing import SelectedBranch, enclosing
 from ricalco.tracing.recording.replay import keep_selected
@@ -47,12 +47,7 @@ def _infer(index, *avals, branches):
         raise TypeError(f"cond: the index must be int32[], got {index.short}")
     outs = branches[0].out_avals
     for i, branch in enumerate(branches):
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(avals, branch.in_avals, strict=True)):
-            raise TypeError(f"cond: operands ({', '.join(a.short for a in avals)}) do not match the inputs of branch "
-                            f"{i} ({', '.join(a.short for a in branch.in_avals)})")
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(outs, branch.out_avals, strict=True)):
-            raise TypeError(f"cond: the outputs of branch {i} ({', '.join(a.short for a in branch.out_avals)}) are not "
-                            f"those of branch 0 ({', '.join(a.short for a in outs)})")
+        check_branch("cond", i, avals, branch, outs)
     return list(outs)
 
 
@@ -90,8 +85,7 @@ def _jvp(primals, tangents, *, branches):
     programs = [jvp_program(b, nonzero, wanted).closed for b in branches]
     outs = bind_cond(index, programs, [*operands, *take(tangents[1:], nonzero)])
     avals = branches[0].out_avals
-    dots = iter(outs[len(avals):])
-    return outs[:len(avals)], [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, avals)]
+    return outs[:len(avals)], tangents_where(wanted, outs[len(avals):], avals)
 
 
 def _linearize(trace, primals, tangents, params):
@@ -111,7 +105,7 @@ def _linearize(trace, primals, tangents, params):
                           slots, place) for p, found, place in zip(programs, sources, places)]
     outs = bind_cond(index, known, operands)
     outs, residuals = outs[:n], outs[n:]
-    dots = iter(())
+    dots: Sequence = ()
     if any(wanted):
         leading = [*[branches[0].in_avals[source] for source in shared], *slots]
         linear = []
@@ -119,9 +113,9 @@ def _linearize(trace, primals, tangents, params):
             slot = iter(place)
             at = [len(shared) + next(slot) if source is None else shared[source] for source in found]
             linear.append(linear_branch(p.linear, p.residuals, leading, at))
-        dots = iter(bind_cond(index, linear, [*[operands[source] for source in shared], *residuals,
-                                              *take(tangents[1:], nonzero)]))
-    return outs, [next(dots) if on else Zero(tangent_aval(a)) for on, a in zip(wanted, branches[0].out_avals)]
+        dots = bind_cond(index, linear, [*[operands[source] for source in shared], *residuals,
+                                         *take(tangents[1:], nonzero)])
+    return outs, tangents_where(wanted, dots, branches[0].out_avals)
 
 
 def _transpose(cotangents, index, *args, branches):

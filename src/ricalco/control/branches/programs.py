@@ -3,9 +3,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ricalco.control.calls.programs import dce_program
+from ricalco.avals import ShapedArray, types_differ
+from ricalco.control.calls.programs import check_operands, dce_program
 from ricalco.core import Runs, SubProgram
 from ricalco.ir import ClosedJaxpr
+
+
+def check_branch(primitive: str, number: int, avals: Sequence[ShapedArray], branch: ClosedJaxpr, outs) -> None:
+    """Raise unless a branch takes operands of these types, and gives what branch 0 does."""
+    given = check_operands(primitive, f"branch {number}", avals, branch)
+    if types_differ(given, outs):
+        raise TypeError(f"{primitive}: the outputs of branch {number} ({', '.join(a.short for a in given)}) are not "
+                        f"those of branch 0 ({', '.join(a.short for a in outs)})")
 
 
 def any_of(masks: Sequence[Sequence[bool]]) -> list[bool]:

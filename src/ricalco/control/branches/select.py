@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ricalco.avals import dtypes, shaped, tangent_aval
+from ricalco.avals import dtypes, shaped
 from ricalco.control.branches.masking import masked_program, needs_mask
-from ricalco.control.branches.programs import any_of, branch_programs, reduced_branches
+from ricalco.control.branches.programs import any_of, branch_programs, check_branch, reduced_branches
 from ricalco.control.calls.programs import (
     dce_program,
     known_branch,
@@ -29,7 +29,15 @@ from ricalco.ops.comparison import eq
 from ricalco.ops.families import add_tangents
 from ricalco.ops.reductions import reduce_or
 from ricalco.ops.selection import clamp, select_n, select_n_p
-from ricalco.ops.structure import aval_of, broadcast_in_dim, literal_like, move_dim, reshape, with_batch_dim
+from ricalco.ops.structure import (
+    aval_of,
+    broadcast_in_dim,
+    literal_like,
+    move_dim,
+    reshape,
+    tangents_where,
+    with_batch_dim,
+)
 from ricalco.tracing import place_of, replay, user_frame
 from ricalco.transforms.batching import batched_program, with_dim, without_dim
 from ricalco.transforms.forward import jvp_program
@@ -49,13 +57,7 @@ def _infer(index, *avals, branches, dims, size):
     given = [without_dim(a, d) for a, d in zip(avals, dims, strict=True)]
     outs = branches[0].out_avals
     for i, branch in enumerate(branches):
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(given, branch.in_avals, strict=True)):
-            raise TypeError(f"select_branches: operands ({', '.join(a.short for a in avals)}) mapped along {dims} do "
-                            f"not match the inputs of branch {i} ({', '.join(a.short for a in branch.in_avals)})")
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(outs, branch.out_avals, strict=True)):
-            raise TypeError(f"select_branches: the outputs of branch {i} "
-                            f"({', '.join(a.short for a in branch.out_avals)}) are not those of branch 0 "
-                            f"({', '.join(a.short for a in outs)})")
+        check_branch("select_branches", i, given, branch, outs)
     return [with_dim(a, size, 0) for a in outs]
 
 
@@ -147,12 +149,7 @@ def _jvp(primals, tangents, *, branches, dims, size):
     programs = [jvp_program(b, nonzero, wanted).closed for b in branches]
     outs = bind_select(index, programs, [*operands, *take(tangents[1:], nonzero)], [*dims, *take(dims, nonzero)], size)
     avals = branches[0].out_avals
-    return outs[:len(avals)], _tangents(outs[len(avals):], wanted, avals, size)
-
-
-def _tangents(dots, wanted, avals, size: int) -> list:
-    found = iter(dots)
-    return [next(found) if on else Zero(tangent_aval(with_dim(a, size, 0))) for on, a in zip(wanted, avals)]
+    return outs[:len(avals)], tangents_where(wanted, outs[len(avals):], map(aval_of, outs[:len(avals)]))
 
 
 def _linearize(trace, primals, tangents, params):
@@ -173,7 +170,7 @@ def _linearize(trace, primals, tangents, params):
     outs = bind_select(index, known, operands, dims, size)
     outs, kept = outs[:n], outs[n:]
     if not any(wanted):
-        return outs, _tangents((), wanted, avals, size)
+        return outs, tangents_where(wanted, (), map(aval_of, outs))
     leading = [*[without_dim(aval_of(x), d) for x, d in zip(shared.values, shared.dims)], *slots]
     linear = []
     for p, found, place in zip(programs, sources, places):
@@ -182,7 +179,7 @@ def _linearize(trace, primals, tangents, params):
         linear.append(linear_branch(p.linear, p.residuals, leading, at))
     dots = bind_select(index, linear, [*shared.values, *kept, *take(tangents[1:], nonzero)],
                        [*shared.dims, *[0] * len(slots), *take(dims, nonzero)], size)
-    return outs, _tangents(dots, wanted, avals, size)
+    return outs, tangents_where(wanted, dots, map(aval_of, outs))
 
 
 class _Shared:

@@ -12,7 +12,7 @@ from ricalco.tracing import Staged, enclosing, place_of, replay, stage, user_fra
 from ricalco.tracing.recording.branching import BranchPlace, endless, inside, outermost
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
-from ricalco.transforms.arguments import check_arrays, code_of, function_name, label_of, parameters_of
+from ricalco.transforms.arguments import Flat, code_of, function_name, label_of, parameters_of
 
 
 class Branch:
@@ -30,14 +30,7 @@ class Branch:
 
     def __init__(self, place: BranchPlace, function: Callable, in_tree, avals: Sequence[ShapedArray]):
         self.function, self.role = function, place.role
-        found = []
-
-        def flat(*leaves):
-            outs, out_tree = trees.flatten(function(*trees.unflatten(in_tree, leaves)))
-            check_arrays(place.construct, f"the output{{}} of branch {self.label}", trees.path_strings(out_tree), outs)
-            found.append(out_tree)
-            return outs
-
+        flat = Flat(place.construct, function, in_tree, of=f"branch {self.label}")
         try:
             with inside(place):
                 self.staged: Staged = stage(flat, avals, DebugInfo(function_name(function)), outer=enclosing())
@@ -50,7 +43,7 @@ class Branch:
                            "taken. checkify.check is an error that is raised only where it is.")
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
-        self.out_tree = found[0]
+        self.out_tree = flat.out_tree
         keep_selected(self.staged.selected)
 
     @property
@@ -193,7 +186,7 @@ def close_branches(branches: Sequence[Branch], out_avals: Sequence[ShapedArray])
     avals = [v.aval for v in values]
     closed = []
     for branch in branches:
-        staged = _converted(branch.staged, out_avals)
+        staged = with_outputs(branch.staged, out_avals)
         given = {order[id(value)]: var for value, var in zip(staged.consts, staged.jaxpr.constvars)}
         closed.append((staged, given))
     programs = []
@@ -203,17 +196,18 @@ def close_branches(branches: Sequence[Branch], out_avals: Sequence[ShapedArray])
     return programs, values
 
 
-def _converted(staged: Staged, out_avals: Sequence[ShapedArray]) -> Staged:
-    """The program with its outputs converted to these types."""
+def with_outputs(staged: Staged, avals: Sequence[ShapedArray]) -> Staged:
+    """The program with its first outputs converted to these types."""
     jaxpr = staged.jaxpr
-    if all(v.aval is a for v, a in zip(jaxpr.outvars, out_avals)):
+    if all(v.aval is a for v, a in zip(jaxpr.outvars, avals)):
         return staged
     n = len(jaxpr.constvars)
 
     def function(*args):
         outs = replay(jaxpr, args[:n], args[n:])
-        return [convert_element_type(x, a.dtype, a.weak_type) for x, a in zip(outs, out_avals)]
+        for i, aval in enumerate(avals):
+            outs[i] = convert_element_type(outs[i], aval.dtype, aval.weak_type)
+        return outs
 
-    again = stage(function, [v.aval for v in (*jaxpr.constvars, *jaxpr.invars)], jaxpr.debug)
-    program = again.jaxpr
+    program = stage(function, [v.aval for v in (*jaxpr.constvars, *jaxpr.invars)], jaxpr.debug).jaxpr
     return staged._replace(jaxpr=program.replace(constvars=program.invars[:n], invars=program.invars[n:]))

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ricalco.control.calls.programs import check_operands, dce_program, take
-from ricalco.core import Linear, Primitive, Runs, Zero, run_once
+from ricalco.control.calls.programs import check_operands, dce_program, take, transposed
+from ricalco.core import Primitive, Runs, Zero, run_once
 from ricalco.core.effects import needs_token
 from ricalco.hlo import TOKEN
 from ricalco.ir import ClosedJaxpr
@@ -15,7 +15,7 @@ from ricalco.ir.rewrite import hoist
 from ricalco.ops.structure import tangents_where
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
-from ricalco.transforms.reverse import linearized_program, transposed_program
+from ricalco.transforms.reverse import linearized_program
 
 
 def call_family(name: str, *, runs: Runs = Runs.ONCE, spent: Sequence[str] = (), **rules: Callable) -> Primitive:
@@ -45,14 +45,7 @@ def call_family(name: str, *, runs: Runs = Runs.ONCE, spent: Sequence[str] = (),
         return outs[:len(program.nonzero_out)], tangents_where(program.nonzero_out, dots, jaxpr.out_avals)
 
     def transpose(cotangents, *args, **params):
-        linear = [isinstance(x, Linear) for x in args]
-        nonzero = [not isinstance(ct, Zero) for ct in cotangents]
-        program = transposed_program(params["jaxpr"], linear, nonzero)
-        known = [x for x, is_linear in zip(args, linear) if not is_linear]
-        outs = iter(bound(program.closed, [*known, *take(cotangents, nonzero)], params) if any(program.nonzero_out)
-                    else ())
-        has_ct = iter(program.nonzero_out)
-        return [next(outs) if is_linear and next(has_ct) else None for is_linear in linear]
+        return transposed(params["jaxpr"], cotangents, args, lambda closed, operands: bound(closed, operands, params))
 
     def batch(size, args, dims, **params):
         program = batched_program(params["jaxpr"], size, dims)

@@ -1,14 +1,15 @@
 """What higher-order primitives share: constants hoisted out of sub-programs, operands prepared."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ricalco.avals import ShapedArray, options, types_differ
-from ricalco.core import state
+from ricalco.core import Linear, Zero, state
 from ricalco.ir import ClosedJaxpr, Var
 from ricalco.ir.rewrite import dce, hoist
 from ricalco.ops.structure import zeros
 from ricalco.tracing import stage
+from ricalco.transforms.reverse import transposed_program
 
 
 def check_operands(primitive: str, name: str, avals: Sequence[ShapedArray], closed: ClosedJaxpr) -> list[ShapedArray]:
@@ -46,6 +47,17 @@ def without_compiling() -> bool:
 def take(values: Sequence, mask: Sequence[bool]) -> list:
     """The values where `mask` holds."""
     return [x for x, keep in zip(values, mask, strict=True) if keep]
+
+
+def transposed(closed: ClosedJaxpr, cotangents: Sequence, args: Sequence, run: Callable) -> list:
+    """Cotangents of the `Linear` ones of `args`, by ``run(program, operands)`` of the transpose of `closed`."""
+    linear = [isinstance(x, Linear) for x in args]
+    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
+    program = transposed_program(closed, linear, nonzero)
+    operands = [*[x for x, on in zip(args, linear) if not on], *take(cotangents, nonzero)]
+    outs = iter(run(program.closed, operands) if any(program.nonzero_out) else ())
+    given = iter(program.nonzero_out)
+    return [next(outs) if on and next(given) else None for on in linear]
 
 
 def dce_program(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from ricalco.avals import trees
 from ricalco.control.calls.call import bind_call, call_family, lower_function
-from ricalco.control.calls.programs import dce_program, take
+from ricalco.control.calls.programs import dce_program, take, transposed
 from ricalco.control.calls.remat_programs import argument_paths, shared_program
 from ricalco.control.calls.remat_split import rematerialized
-from ricalco.core import Array, Linear, Zero
+from ricalco.core import Array, Zero
 from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ir.rewrite import hoist
 from ricalco.ops.refs import Ref
@@ -20,12 +20,11 @@ from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.arguments import (
     argument_names,
     check_array,
-    check_arrays,
     check_callable,
+    flatten_outputs,
     function_name,
     normalise_argnums,
 )
-from ricalco.transforms.reverse import transposed_program
 
 # --- the rules --------------------------------------------------------------------------------------
 
@@ -56,18 +55,12 @@ def _linearize(trace, primals, tangents, params):
 
 
 def _transpose(cotangents, *args, **params):
-    linear = [isinstance(x, Linear) for x in args]
-    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
-    program = transposed_program(params["jaxpr"], linear, nonzero)
-    if not any(program.nonzero_out):
-        return [None] * len(args)
-    closed, consts = hoist(program.closed)
-    known = [x for x, is_linear in zip(args, linear) if not is_linear]
-    closed, used = dce_program(closed, [True] * len(closed.out_avals))
-    operands = take([*consts, *known, *take(cotangents, nonzero)], used)
-    outs = iter(bind_call(remat_p, closed, operands, params))
-    given = iter(program.nonzero_out)
-    return [next(outs) if is_linear and next(given) else None for is_linear in linear]
+    def run(closed, operands):
+        closed, consts = hoist(closed)
+        closed, used = dce_program(closed, [True] * len(closed.out_avals))
+        return bind_call(remat_p, closed, take([*consts, *operands], used), params)
+
+    return transposed(params["jaxpr"], cotangents, args, run)
 
 
 remat_p = call_family("remat2", lower=_lower, linearize=_linearize, transpose=_transpose)
@@ -207,9 +200,8 @@ class _Call:
         args, kwargs = trees.unflatten(self.in_tree, leaves)
         for i, x in self.fixed.items():
             args[i] = x
-        outs, self.out_tree = trees.flatten(self.function(*args, **self.fixed_names, **kwargs))
-        check_arrays("checkpoint", f"the output{{}} of {function_name(self.function)}",
-                     trees.path_strings(self.out_tree), outs)
+        out = self.function(*args, **self.fixed_names, **kwargs)
+        outs, self.out_tree = flatten_outputs("checkpoint", function_name(self.function), out)
         return outs
 
     def staged(self) -> ClosedJaxpr:

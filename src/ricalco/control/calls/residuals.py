@@ -10,7 +10,7 @@ from ricalco.core import Runs, SubProgram
 from ricalco.ir import DebugInfo, Eqn, Jaxpr, Literal, programs_run
 from ricalco.ops.conversion import name_p
 from ricalco.tracing import enclosing, place_of, stage
-from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
+from ricalco.transforms.arguments import check_array, check_callable, flatten_outputs, function_name
 from ricalco.transforms.reverse import linearize_flat
 
 
@@ -104,9 +104,7 @@ def saved_residuals(f: Callable, *args, **kwargs) -> list[Residual]:
 
     def flat(*tracers):
         args, kwargs = trees.unflatten(in_tree, tracers)
-        outs, out_tree = trees.flatten(f(*args, **kwargs))
-        check_arrays("saved_residuals", f"the output{{}} of {name}", trees.path_strings(out_tree), outs)
-        return outs
+        return flatten_outputs("saved_residuals", name, f(*args, **kwargs))[0]
 
     flat.__name__ = name
     staged = stage(lambda *tracers: linearize_flat(flat, tracers).consts, avals, DebugInfo(name, tuple(names)),

@@ -9,7 +9,7 @@ from ricalco.control.calls.programs import with_common_operands
 from ricalco.control.checks.errors import INDEX_GROUP, Check, ErrorCategory, Facts, Group, user_checks
 from ricalco.control.checks.primitive import Error, check_p
 from ricalco.control.checks.rules import Failure, checks_indices, failures_after, failures_before
-from ricalco.control.custom.rules import Rule, across, as_array
+from ricalco.control.custom.rules import Rule, across
 from ricalco.control.loops.while_loop import bind_while
 from ricalco.core import More, Runs, SubProgram
 from ricalco.core.effects import CHECK
@@ -26,7 +26,7 @@ from ricalco.ops.structure import aval_of, literal_like, reshape, zeros
 from ricalco.tracing import enclosing, interpret, place_of, places, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
-from ricalco.transforms.arguments import check_arrays, check_callable, function_name
+from ricalco.transforms.arguments import Flat, as_array, check_callable, function_name
 
 
 def checkify(f: Callable, errors=user_checks) -> Callable:
@@ -64,20 +64,13 @@ def checkify(f: Callable, errors=user_checks) -> Callable:
 
     @functools.wraps(f)
     def checked(*args, **kwargs):
-        found = []
-
-        def flat():
-            outs, out_tree = trees.flatten(f(*args, **kwargs))
-            check_arrays("checkify", f"the output{{}} of {function_name(f)}", trees.path_strings(out_tree), outs)
-            found.append(out_tree)
-            return outs
-
+        flat = Flat("checkify", lambda: f(*args, **kwargs), trees.structure(()), function_name(f))
         staged = stage(flat, [], DebugInfo(function_name(f)), outer=enclosing())
         check_staged(staged.jaxpr, staged.captures, f)
         keep_selected(staged.selected)
         maker = _Checkify(categories, _groups(staged.jaxpr, categories) or ())
         leaves, outs = maker.run(staged.jaxpr, staged.consts, [], maker.no_error())
-        return Error(_as_values(leaves), maker.facts), trees.unflatten(found[0], _as_values(outs))
+        return Error(_as_values(leaves), maker.facts), trees.unflatten(flat.out_tree, _as_values(outs))
 
     return checked
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ricalco.avals import dtypes, shaped, trees
+from ricalco.avals import dtypes, shaped, trees, types_differ
 from ricalco.control.checks.errors import NO_FACTS, Facts, JaxRuntimeError, UserCheck
 from ricalco.core import Array, No, Primitive, Tracer
 from ricalco.core.effects import CHECK
@@ -88,7 +88,7 @@ def _infer(*avals, facts: Facts, debug, masked):
     taken, (code, element, *payload) = avals[:masked], avals[masked:]
     batch = code.shape
     wanted = [shaped((*batch, *a.shape), a.dtype) for a in facts.leaf_avals]
-    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip((code, element, *payload), wanted, strict=True)):
+    if types_differ((code, element, *payload), wanted):
         raise TypeError(f"check: operands ({', '.join(a.short for a in avals)}) are not an error value")
     if taken and (taken[0].dtype != dtypes.bool_ or taken[0].shape not in ((), batch)):
         raise TypeError(f"check: the mask must be bool[] or bool{list(batch)}, got {taken[0].short}")

@@ -9,19 +9,26 @@ from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import (
     Arguments,
     CustomCall,
-    Flat,
     joined,
     lower_call,
     perform,
     run_reference,
     transpose_call,
 )
-from ricalco.control.custom.rules import Rule, UserRule, as_array, described, named
+from ricalco.control.custom.rules import Rule, UserRule, described, named
 from ricalco.control.loops.mapping import map as map_rows
 from ricalco.core import Primitive, Zero, interpreting, run_once
 from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_batch_dim
 from ricalco.tracing import replay
-from ricalco.transforms.arguments import check_array, check_callable, function_name, is_inexact, label_of
+from ricalco.transforms.arguments import (
+    Flat,
+    as_array,
+    check_array,
+    check_callable,
+    function_name,
+    is_inexact,
+    label_of,
+)
 from ricalco.transforms.batching import batched_program, without_dim
 from ricalco.transforms.forward import jvp_flat, jvp_program
 

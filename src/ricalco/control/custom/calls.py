@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, options, trees
-from ricalco.control.calls.programs import check_operands, take
+from ricalco.control.calls.programs import check_operands, transposed
 from ricalco.control.calls.remembered import told_apart
 from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
-from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, as_array, named
-from ricalco.core import Array, Linear, Primitive, Tracer, Zero, errors, interpreting, run_once, state
-from ricalco.ir import ClosedJaxpr, DebugInfo, Literal, Var
+from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, named
+from ricalco.core import Array, Primitive, Tracer, Zero, errors, interpreting, run_once, state
+from ricalco.ir import ClosedJaxpr, DebugInfo, Var
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import hoist
 from ricalco.ops.structure import aval_of, with_batch_dim
@@ -18,16 +18,15 @@ from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
 from ricalco.transforms.arguments import (
+    Flat,
     argument_names,
     check_array,
-    check_arrays,
     function_name,
     label_of,
     parameters_of,
 )
 from ricalco.transforms.batching import BatchTrace, batched_program, vmap_flat
 from ricalco.transforms.forward import JVPTrace, JVPTracer
-from ricalco.transforms.reverse import transposed_program
 
 _SHOWN = 3
 
@@ -155,21 +154,6 @@ def _sequence(value) -> tuple:
 
 
 # --- the function ---------------------------------------------------------------------------------------
-
-class Flat:
-    """A user's function over pytrees as one over lists; `out_tree` is the structure of what it returned."""
-    __slots__ = ("function", "in_tree", "out_tree", "construct", "__name__")
-
-    def __init__(self, construct: str, function: Callable, in_tree, name: str | None = None):
-        self.construct, self.function, self.in_tree, self.out_tree = construct, function, in_tree, None
-        self.__name__ = name or function_name(function)
-
-    def __call__(self, *leaves) -> list:
-        leaves = [as_array(x) if x.__class__ is Literal else x for x in leaves]
-        outs, self.out_tree = trees.flatten(self.function(*trees.unflatten(self.in_tree, leaves)))
-        check_arrays(self.construct, f"the output{{}} of {self.__name__}", trees.path_strings(self.out_tree), outs)
-        return outs
-
 
 class StagedFunction:
     """A function recorded with its constants as leading inputs: `closed`; their values, words for each, and whether
@@ -476,13 +460,8 @@ def lower_call(block, outs, *operands, call_jaxpr, **params):
 
 def transpose_call(cotangents, *args, call_jaxpr, **params):
     """As the function itself: it is linear in what is transposed."""
-    linear = [isinstance(x, Linear) for x in args]
-    nonzero = [not isinstance(ct, Zero) for ct in cotangents]
-    program = transposed_program(call_jaxpr, linear, nonzero)
-    known = [x for x, is_linear in zip(args, linear) if not is_linear]
-    outs = iter(replay(program.closed.jaxpr, program.closed.consts, [*known, *take(cotangents, nonzero)]))
-    has_ct = iter(program.nonzero_out)
-    return [next(outs) if is_linear and next(has_ct) else None for is_linear in linear]
+    return transposed(call_jaxpr, cotangents, args,
+                      lambda closed, operands: replay(closed.jaxpr, closed.consts, operands))
 
 
 def run_reference(*args, call_jaxpr, **params):

@@ -6,15 +6,23 @@ from collections.abc import Callable
 
 from ricalco.avals import tangent_aval, trees, types_differ
 from ricalco.control.calls.programs import check_operands, take
-from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, run_reference, with_more_inputs
-from ricalco.control.custom.rules import as_array, described
+from ricalco.control.custom.calls import StagedFunction, lower_call, run_reference, with_more_inputs
+from ricalco.control.custom.rules import described
 from ricalco.control.custom.vjp import custom_vjp
 from ricalco.core import Linear, Primitive, Runs, SubProgram, Zero, run_once
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops.families import add_any_p
 from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
 from ricalco.tracing import replay
-from ricalco.transforms.arguments import check_array, check_callable, function_name, is_inexact, label_of
+from ricalco.transforms.arguments import (
+    Flat,
+    as_array,
+    check_array,
+    check_callable,
+    function_name,
+    is_inexact,
+    label_of,
+)
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
 

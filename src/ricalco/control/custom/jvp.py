@@ -5,21 +5,12 @@ import functools
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import dtypes, tangent_aval, trees, types_differ
-from ricalco.control.custom.calls import Arguments, CustomCall, Flat, call_primitive, perform
-from ricalco.control.custom.rules import (
-    SymbolicZero,
-    UserRule,
-    as_array,
-    described,
-    or_none,
-    short,
-    shown_zero,
-    what_is,
-)
+from ricalco.control.custom.calls import Arguments, CustomCall, call_primitive, perform
+from ricalco.control.custom.rules import SymbolicZero, UserRule, described, or_none, short, shown_zero, what_is
 from ricalco.core import Array, Zero
 from ricalco.ops.arithmetic import add
 from ricalco.ops.structure import aval_of
-from ricalco.transforms.arguments import check_array, check_callable, function_name, label_of
+from ricalco.transforms.arguments import Flat, as_array, check_array, check_callable, function_name, label_of
 
 # --- the rule -------------------------------------------------------------------------------------------
 

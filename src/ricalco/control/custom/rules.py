@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from ricalco.avals import ShapedArray, dtypes, trees, types_differ
 from ricalco.control.calls.programs import take
 from ricalco.core import Tracer, Zero, errors
-from ricalco.engine import put
-from ricalco.ir import DebugInfo, Literal
+from ricalco.ir import DebugInfo
 from ricalco.ops.arithmetic import mul
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, instantiate, literal_as, move_dim, reduce_sum, with_batch_dim
+from ricalco.ops.structure import aval_of, instantiate, literal_as, move_dim, reduce_sum, with_batch_dim
 from ricalco.tracing import enclosing, replay, stage
 from ricalco.tracing.recording.replay import keep_selected
-from ricalco.transforms.arguments import function_name, is_inexact
+from ricalco.transforms.arguments import as_array, function_name, is_inexact
 from ricalco.transforms.batching import vmap_flat
 
 
@@ -234,13 +231,6 @@ def or_none(tangents: Sequence) -> list:
 def named(function: Callable, like: Callable) -> Callable:
     function.__name__ = function_name(like)
     return function
-
-
-def as_array(x):
-    """A number, or a literal that a number became, as an array, so that rules may ask for its shape."""
-    if isinstance(x, Literal):
-        return put(np.asarray(x.val), x.aval)
-    return put(np.asarray(x), aval_of(x)) if x.__class__ in PYTHON_NUMBERS else x
 
 
 def short(aval: ShapedArray) -> str:

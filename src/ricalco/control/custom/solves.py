@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, tangent_aval, trees, types_differ
 from ricalco.control.calls.programs import check_operands, take
-from ricalco.control.custom.calls import Flat, StagedFunction, lower_call, perform
+from ricalco.control.custom.calls import StagedFunction, lower_call, perform
 from ricalco.control.custom.jvp import JvpCall
-from ricalco.control.custom.rules import UserRule, as_array, described
+from ricalco.control.custom.rules import UserRule, described
 from ricalco.core import Linear, Primitive, Runs, SubProgram, Zero
 from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ops.arithmetic import neg, sub
 from ricalco.ops.structure import aval_of, instantiate, with_batch_dim
 from ricalco.tracing import replay
-from ricalco.transforms.arguments import check_array, label_of
+from ricalco.transforms.arguments import Flat, as_array, check_array, label_of
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_flat, jvp_program
 from ricalco.transforms.reverse import linearize_flat, push_forward, transposed_program

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ricalco.avals import tangent_aval, trees
 from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import Arguments, CapturedTracerError, CustomCall, Flat, call_primitive, perform
+from ricalco.control.custom.calls import Arguments, CapturedTracerError, CustomCall, call_primitive, perform
 from ricalco.control.custom.captures import captured_tracers, words_of
 from ricalco.control.custom.rules import Mapped, Rule, or_none
 from ricalco.control.custom.vjp_rules import (
@@ -17,7 +17,7 @@ from ricalco.control.custom.vjp_rules import (
 )
 from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, state
 from ricalco.ops.structure import aval_of, instantiate, tangents_where
-from ricalco.transforms.arguments import argument_names, check_callable, function_name, is_inexact, label_of
+from ricalco.transforms.arguments import Flat, argument_names, check_callable, function_name, is_inexact, label_of
 from ricalco.transforms.batching import with_dim
 
 # --- the call and its equations -----------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import optree
 from ricalco.avals import ShapedArray, dtypes, tangent_aval, trees
 from ricalco.control.calls.programs import take
 from ricalco.control.custom.calls import Arguments
-from ricalco.control.custom.rules import Rule, SymbolicZero, UserRule, as_array, described, short, shown_zero, what_is
+from ricalco.control.custom.rules import Rule, SymbolicZero, UserRule, described, short, shown_zero, what_is
 from ricalco.core import Array
 from ricalco.ops.structure import aval_of, convert_element_type
-from ricalco.transforms.arguments import check_array, function_name, is_array, is_inexact, label_of
+from ricalco.transforms.arguments import as_array, check_array, function_name, is_array, is_inexact, label_of
 
 
 class CustomVJPPrimal:

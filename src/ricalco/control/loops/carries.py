@@ -3,27 +3,64 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType
+from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, trees
 from ricalco.control.branches.tracing import join_avals
 from ricalco.core import Array
 from ricalco.ir import DebugInfo, Literal
 from ricalco.ops.structure import as_atom, convert_element_type
-from ricalco.tracing import Staged, enclosing, place_of, replay, scalar, stage, user_frame
+from ricalco.tracing import Staged, enclosing, place_of, scalar, stage, user_frame
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.replay import keep_selected
-from ricalco.transforms.arguments import argument_names, check_array, check_arrays, function_name, label_of
+from ricalco.transforms.arguments import Flat, argument_names, check_array, function_name, label_of
+
+
+class StandsFor(NamedTuple):
+    """What a function that a loop runs is to its user.
+
+    Attributes
+    ----------
+    function : callable
+        The user's.
+    places : tuple of str, or None
+        Which parts of the arguments are the parameters of that one; None: they are the same.
+    part : int or None
+        Which part of the carry is the user's, where a loop counts beside it.
+    """
+    function: Callable
+    places: tuple[str, ...] | None = None
+    part: int | None = None
+
+
+def named(step: Callable, function: Callable, *places: str, part: int | None = None) -> None:
+    """Let messages about `step` speak of the user's `function` (see `StandsFor`)."""
+    step.stands_for = StandsFor(function, places, part)
+    step.__name__ = function_name(function)
+
+
+def stands_for(function: Callable) -> StandsFor:
+    """What a function stands for: itself, unless it was `named`."""
+    return getattr(function, "stands_for", None) or StandsFor(function)
 
 
 def label(function: Callable) -> str:
     """The name and the place of the user's function that this one is, or stands for."""
-    return label_of(getattr(function, "stands_for", (function,))[0])
+    return label_of(stands_for(function).function)
 
 
-def loop_place(construct: str) -> str:
-    """``lax.scan at model.py:12``: the user's line that asks for the loop."""
+class LoopPlace(NamedTuple):
+    """What asks for a loop, and the user's line where it does: ``lax.scan at model.py:12``."""
+    construct: str
+    place: object
+
+    def __str__(self) -> str:
+        return f"{self.construct} at {self.place}"
+
+
+def loop_place(construct: str) -> LoopPlace:
     frame = user_frame()
-    return f"{construct} at {place_of(frame.f_code, frame.f_lasti)}"
+    return LoopPlace(construct, place_of(frame.f_code, frame.f_lasti))
 
 
 def leaf_names(function: Callable, in_tree) -> trees.Names:
@@ -31,12 +68,10 @@ def leaf_names(function: Callable, in_tree) -> trees.Names:
 
     They are kept with the program, and so hold no function: that would keep alive what it closes over.
     """
-    stands_for = getattr(function, "stands_for", None)
-    if stands_for is None:
-        prefixes = {f"[{i}]": name for i, name in enumerate(_parameters(function, in_tree.num_children))}
-    else:
-        inner, places, _ = stands_for
-        prefixes = dict(zip(places, _parameters(inner, len(places))))
+    inner, places, _ = stands_for(function)
+    if places is None:
+        places = [f"[{i}]" for i in range(in_tree.num_children)]
+    prefixes = dict(zip(places, _parameters(inner, len(places))))
 
     def make() -> list[str]:
         found = []
@@ -61,14 +96,7 @@ class Body:
 
     def __init__(self, construct: str, role: str, function: Callable, in_tree, avals: Sequence[ShapedArray]):
         self.function = function
-        found = []
-
-        def flat(*leaves):
-            outs, out_tree = trees.flatten(function(*trees.unflatten(in_tree, leaves)))
-            check_arrays(construct, f"the output{{}} of {role} {label(function)}", trees.path_strings(out_tree), outs)
-            found.append(out_tree)
-            return outs
-
+        flat = Flat(construct, function, in_tree, of=f"{role} {label(function)}")
         try:
             debug = DebugInfo(function_name(function), leaf_names(function, in_tree))
             self.staged: Staged = stage(flat, avals, debug, outer=enclosing())
@@ -78,7 +106,7 @@ class Body:
                 error.add_note(note)
             raise
         check_staged(self.staged.jaxpr, self.staged.captures, function)
-        self.out_tree = found[0]
+        self.out_tree = flat.out_tree
 
     @property
     def out_avals(self) -> list[ShapedArray]:
@@ -135,18 +163,13 @@ def check_structure(construct: str, what: str, function: Callable, given, return
     """Raise unless a carry comes back as the tree that went in; the message names the first place that differs."""
     if given == returned:
         return
-    part = _part(function)
+    part = stands_for(function).part
     if part is not None:
         given, returned = given.child(part), returned.child(part)
     before, after = [trees.in_words(tree, "*" * tree.num_leaves) for tree in (given, returned)]
     raise TypeError(f"{construct}: {what} must have the structure of the carry that went in, but "
                     f"{difference(given, returned)}.\n  {label(function)} returned {after}\n"
                     f"  the carry that went in is {before}")
-
-
-def _part(function: Callable) -> int | None:
-    """Which part of the carry is the user's, where a loop counts beside it."""
-    return function.stands_for[2] if hasattr(function, "stands_for") else None
 
 
 def difference(given, returned, path: str = "") -> str:
@@ -179,7 +202,7 @@ def _kind(tree) -> str:
     return f"{article} {name}" + (f" of {tree.num_children}" if tree.type in (tuple, list) else "")
 
 
-def check_types(construct: str, function: Callable, paths: Sequence[str], given, returned) -> list[ShapedArray]:
+def check_types(place: LoopPlace, function: Callable, paths: Sequence[str], given, returned) -> list[ShapedArray]:
     """The joined types of a carry.
 
     Raises
@@ -191,7 +214,7 @@ def check_types(construct: str, function: Callable, paths: Sequence[str], given,
     if None not in wanted:
         return wanted
     lines, casts = [], []
-    part = _part(function)
+    part = stands_for(function).part
     for path, a, b, found in zip(paths, given, returned, wanted):
         if found is None:
             path = path.removeprefix(f"[{part}]")
@@ -202,25 +225,8 @@ def check_types(construct: str, function: Callable, paths: Sequence[str], given,
             else:
                 casts.append(f"carry{path} must keep its shape {a.shape}: start it with the shape {b.shape}, or update "
                              "a part of it with .at[...].set")
-    raise TypeError(f"{construct}: the carry must keep its types, but in {label(function)}\n" + "\n".join(lines)
+    raise TypeError(f"{place}: the carry must keep its types, but in {label(function)}\n" + "\n".join(lines)
                     + f"\nInstead: {casts[0]}.")
-
-
-def with_outputs(staged: Staged, avals: Sequence[ShapedArray], first: int = 0) -> Staged:
-    """The program with its outputs from number `first` on converted to these types."""
-    jaxpr = staged.jaxpr
-    if all(v.aval is a for v, a in zip(jaxpr.outvars[first:], avals)):
-        return staged
-    n = len(jaxpr.constvars)
-
-    def function(*args):
-        outs = replay(jaxpr, args[:n], args[n:])
-        for i, aval in enumerate(avals, first):
-            outs[i] = convert_element_type(outs[i], aval.dtype, aval.weak_type)
-        return outs
-
-    program = stage(function, [v.aval for v in (*jaxpr.constvars, *jaxpr.invars)], jaxpr.debug).jaxpr
-    return staged._replace(jaxpr=program.replace(constvars=program.invars[:n], invars=program.invars[n:]))
 
 
 def keep_record(*bodies: Body) -> None:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import dtypes, shaped, trees
+from ricalco.control.branches.tracing import with_outputs
 from ricalco.control.calls.programs import take, without_compiling
 from ricalco.control.calls.remembered import remembered
 from ricalco.control.loops.carries import (
     Body,
+    LoopPlace,
     check_structure,
     check_types,
     converted,
@@ -19,8 +21,9 @@ from ricalco.control.loops.carries import (
     keep_record,
     label,
     loop_place,
+    named,
     settle,
-    with_outputs,
+    stands_for,
 )
 from ricalco.control.loops.programs import Loop
 from ricalco.control.loops.scan import bind_scan
@@ -32,7 +35,7 @@ from ricalco.ops.arithmetic import add
 from ricalco.ops.comparison import lt
 from ricalco.ops.shapes import concatenate
 from ricalco.ops.structure import as_atom, aval_of, convert_element_type, reshape
-from ricalco.transforms.arguments import check_array, function_name
+from ricalco.transforms.arguments import check_array
 
 
 def check_function(construct: str, argument: str, function) -> None:
@@ -104,11 +107,10 @@ class _WhilePrograms(NamedTuple):
     of_body: list
 
 
-def _while(place: str, cond_fun: Callable, body_fun: Callable, init_val, bound: str = ""):
-    construct = place.partition(" at ")[0]
-    leaves, tree, avals = flatten_carry(construct, "init_val", init_val)
+def _while(place: LoopPlace, cond_fun: Callable, body_fun: Callable, init_val, bound: str = ""):
+    leaves, tree, avals = flatten_carry(place.construct, "init_val", init_val)
     in_tree = trees.structure((init_val,))
-    functions = [getattr(f, "stands_for", (f,))[0] for f in (cond_fun, body_fun)]
+    functions = [stands_for(f).function for f in (cond_fun, body_fun)]
     loop = remembered(functions, (place, bound, in_tree, *avals), lambda: _trace_while(
         place, cond_fun, body_fun, in_tree, avals, bound))
     init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
@@ -118,28 +120,28 @@ def _while(place: str, cond_fun: Callable, body_fun: Callable, init_val, bound: 
     return trees.unflatten(tree, [_as_array(x) if on else next(rest) for x, on in zip(init, loop.passed)])
 
 
-def _trace_while(place: str, cond_fun: Callable, body_fun: Callable, in_tree, avals, bound: str) -> _WhilePrograms:
-    construct = place.partition(" at ")[0]
+def _trace_while(place: LoopPlace, cond_fun: Callable, body_fun: Callable, in_tree, avals, bound: str
+                 ) -> _WhilePrograms:
     tree = in_tree.child(0)
     paths = trees.path_strings(tree)
 
     def trace(avals):
-        body = Body(construct, "body_fun", body_fun, in_tree, avals)
-        check_structure(construct, "what body_fun returns", body_fun, tree, body.out_tree)
+        body = Body(place.construct, "body_fun", body_fun, in_tree, avals)
+        check_structure(place.construct, "what body_fun returns", body_fun, tree, body.out_tree)
         return body, body.out_avals
 
     body, wanted = settle(avals, trace, lambda a, b: check_types(place, body_fun, paths, a, b))
-    cond = Body(construct, "cond_fun", cond_fun, in_tree, wanted)
+    cond = Body(place.construct, "cond_fun", cond_fun, in_tree, wanted)
     found = cond.out_avals
     if cond.out_tree != _LEAF or found[0].shape or found[0].dtype != dtypes.bool_:
         given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.unflatten(
             cond.out_tree, [a.short for a in found])
-        raise TypeError(f"{construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned {given}"
-                        + ("; compare it with something, or use .any() or .all()" if found else ""))
+        raise TypeError(f"{place.construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned "
+                        f"{given}" + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
     cond_program, cond_consts = hoist(cond.staged.closed)
-    named = cond_program.jaxpr.debug._replace(name=f"{place}; {bound}" if bound else place)
-    cond_program = ClosedJaxpr(cond_program.jaxpr.replace(debug=named))
+    debug = cond_program.jaxpr.debug._replace(name=str(place), bound=bound)
+    cond_program = ClosedJaxpr(cond_program.jaxpr.replace(debug=debug))
     body_program, body_consts = hoist(with_outputs(body.staged, wanted).closed)
     outs = body_program.jaxpr.outvars
     passed = [a is b for a, b in zip(body_program.jaxpr.invars[len(body_consts):], outs)]
@@ -237,13 +239,12 @@ class _ScanProgram(NamedTuple):
     out_tree: object
 
 
-def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
-    """A scan whose arguments have been checked; messages speak of the construct at `place`, and its function `role`."""
-    construct = place.partition(" at ")[0]
-    leaves, _, avals = flatten_carry(construct, "init_val" if role == "body_fun" else "init", init)
+def _scan(place: LoopPlace, role: str, f: Callable, init, xs, rows: list, how: Loop):
+    """A scan whose arguments have been checked; messages speak of `place`, and its function `role`."""
+    leaves, _, avals = flatten_carry(place.construct, "init_val" if role == "body_fun" else "init", init)
     row_avals = [shaped(a.shape[1:], a.dtype, a.weak_type) for a in map(aval_of, rows)]
     in_tree = trees.structure((init, xs))
-    function, *parts = getattr(f, "stands_for", (f,))
+    function, *parts = stands_for(f)
     loop = remembered([function], (place, *parts, in_tree, *avals, *row_avals), lambda: _trace_scan(
         place, role, f, in_tree, avals, row_avals))
     init = [converted(x, a) for x, a in zip(leaves, loop.wanted)]
@@ -254,18 +255,17 @@ def _scan(place: str, role: str, f: Callable, init, xs, rows: list, how: Loop):
     return trees.unflatten(loop.out_tree, [*last, *ys])
 
 
-def _trace_scan(place: str, role: str, f: Callable, in_tree, avals, row_avals) -> _ScanProgram:
-    construct = place.partition(" at ")[0]
+def _trace_scan(place: LoopPlace, role: str, f: Callable, in_tree, avals, row_avals) -> _ScanProgram:
     tree, n = in_tree.child(0), len(avals)
     paths = trees.path_strings(tree)
 
     def trace(avals):
-        body = Body(construct, role, f, in_tree, [*avals, *row_avals])
+        body = Body(place.construct, role, f, in_tree, [*avals, *row_avals])
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             given = trees.unflatten(body.out_tree, [a.short for a in body.out_avals])
-            raise TypeError(f"{construct}: f must return a pair (carry, y), but {label(f)} returned {given!r}; return "
-                            "(carry, None) if there is nothing to stack")
-        check_structure(construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
+            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given!r}; "
+                            "return (carry, None) if there is nothing to stack")
+        check_structure(place.construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
         return body, body.out_avals[:n]
 
     body, wanted = settle(avals, trace, lambda a, b: check_types(place, f, paths, a, b))
@@ -398,15 +398,6 @@ def fori_loop(lower, upper, body_fun: Callable, init_val, *, unroll: int | bool 
     named(step, body_fun, "[0][0]", "[0][2]", part=2)
     first, last = [converted(as_atom(bound), aval) for bound in (lower, upper)]
     return _while(place, cond_fun, step, (first, last, init_val), " and ".join(traced))[2]
-
-
-def named(step: Callable, function: Callable, *places: str, part: int | None = None) -> None:
-    """Let messages about `step` speak of the user's `function`, whose parameters are these parts of its arguments.
-
-    `part` is the number of the user's carry in that of `step`, if it is but a part.
-    """
-    step.stands_for = function, places, part
-    step.__name__ = function_name(function)
 
 
 def _fori_known(lower: int, upper: int, aval, body_fun: Callable, init_val, unroll):

@@ -5,7 +5,8 @@ import operator
 from collections.abc import Callable
 
 from ricalco.avals import trees
-from ricalco.control.loops.functions import check_function, named, scan, scan_length
+from ricalco.control.loops.carries import named
+from ricalco.control.loops.functions import check_function, scan, scan_length
 from ricalco.ops.shapes import concatenate
 from ricalco.ops.slicing import slice_in_dim
 from ricalco.ops.structure import aval_of, reshape

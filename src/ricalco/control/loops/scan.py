@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
+from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, types_differ
 from ricalco.control.calls.programs import dce_program, take
 from ricalco.control.loops.programs import (
     Loop,
@@ -24,7 +24,7 @@ from ricalco.ir import ClosedJaxpr
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import hoist
 from ricalco.ops.families import add_any_p
-from ricalco.ops.structure import aval_of, instantiate, move_dim, with_batch_dim, zeros
+from ricalco.ops.structure import aval_of, instantiate, move_dim, tangents_where, with_batch_dim, zeros
 from ricalco.tracing import replay, stage
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
@@ -50,7 +50,7 @@ def _infer(*avals, jaxpr, length, num_carry, num_consts, reverse, unroll):
                             f"{b.update(shape=shape).short}")
     outs = jaxpr.out_avals
     for i, (a, b) in enumerate(zip(jaxpr.in_avals[num_consts:xs], outs[:num_carry], strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
+        if types_differ([a], [b]):
             raise TypeError(f"scan: carry {i} goes in as {a.short} and comes out as {b.short}")
     return [*outs[:num_carry], *[shaped((length, *a.shape), a.dtype, a.weak_type) for a in outs[num_carry:]]]
 
@@ -147,12 +147,6 @@ def _present(tangents, mask) -> list:
     return [instantiate(t) for t, on in zip(tangents, mask, strict=True) if on]
 
 
-def _spread(values, mask, avals) -> list:
-    """The tangents of all outputs: the given ones where `mask` holds, zeros elsewhere."""
-    feed = iter(values)
-    return [next(feed) if on else Zero(tangent_aval(a)) for on, a in zip(mask, avals, strict=True)]
-
-
 def _jvp(primals, tangents, *, jaxpr, num_carry, num_consts, **how):
     how = Loop(**how)
     flags = [not isinstance(t, Zero) for t in tangents]
@@ -179,7 +173,8 @@ def _jvp(primals, tangents, *, jaxpr, num_carry, num_consts, **how):
     carry, ys = bind_scan(closed, [*own, *consts, *dots[0]], [*init, *dots[1]], [*xs, *dots[2]], how)
     avals = scan_p.type_of(tuple(map(aval_of, primals)), {"jaxpr": jaxpr, "num_carry": num_carry,
                                                          "num_consts": num_consts, **how._asdict()})
-    return [*carry[:num_carry], *ys[:n_ys]], _spread([*carry[num_carry:], *ys[n_ys:]], program.nonzero_out, avals)
+    dots = [*carry[num_carry:], *ys[n_ys:]]
+    return [*carry[:num_carry], *ys[:n_ys]], tangents_where(program.nonzero_out, dots, avals)
 
 
 def run_known(known: ClosedJaxpr, consts, init, xs, n_outs: int, how: Loop) -> tuple[list, list, Plan, list]:
@@ -213,7 +208,7 @@ def _linearize(trace, primals, tangents, params):
                          lambda: arranged(linear, stacked, len(dots[0]), len(dots[1])))
     fixed, rows = _by_kind([*own, *residuals], stacked)
     carry_dots, y_dots = bind_scan(closed, [*fixed, *dots[0]], dots[1], [*rows, *dots[2]], how)
-    return outs, _spread([*carry_dots, *y_dots], program.nonzero_out, map(aval_of, outs))
+    return outs, tangents_where(program.nonzero_out, [*carry_dots, *y_dots], map(aval_of, outs))
 
 
 def _by_kind(values: Sequence, stacked: Sequence[bool]) -> tuple[list, list]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ricalco.avals import dtypes, shaped, tangent_aval
+from ricalco.avals import dtypes, shaped, tangent_aval, types_differ
 from ricalco.control.branches.masking import masked_program
-from ricalco.control.calls.programs import dce_program, take
+from ricalco.control.calls.programs import check_operands, dce_program, take
 from ricalco.control.loops.programs import parts, settled
 from ricalco.core import Primitive, Runs, SubProgram, Zero
 from ricalco.core.effects import CHECK, needs_token
@@ -17,7 +17,7 @@ from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import has_effects, hoist
 from ricalco.ops.reductions import reduce_or
 from ricalco.ops.selection import select_n
-from ricalco.ops.structure import aval_of, broadcast_in_dim, instantiate, with_batch_dim
+from ricalco.ops.structure import aval_of, broadcast_in_dim, instantiate, tangents_where, with_batch_dim
 from ricalco.tracing import place_of, replay, stage
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
@@ -39,11 +39,9 @@ def _infer(*avals, body_jaxpr, body_nconsts, cond_jaxpr, cond_nconsts):
     cond_consts, body_consts, init = parts(avals, cond_nconsts, body_nconsts)
     for name, program, given in (("cond_jaxpr", cond_jaxpr, [*cond_consts, *init]),
                                  ("body_jaxpr", body_jaxpr, [*body_consts, *init])):
-        if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(given, program.in_avals, strict=True)):
-            raise TypeError(f"while: operands ({', '.join(a.short for a in given)}) do not match the inputs of {name} "
-                            f"({', '.join(a.short for a in program.in_avals)})")
+        check_operands("while", name, given, program)
     outs = body_jaxpr.out_avals
-    if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(init, outs, strict=True)):
+    if types_differ(init, outs):
         raise TypeError(f"while: the carry goes in as ({', '.join(a.short for a in init)}) and comes out as "
                         f"({', '.join(a.short for a in outs)})")
     (pred,) = cond_jaxpr.out_avals
@@ -102,8 +100,7 @@ def _jvp(primals, tangents, *, body_jaxpr, body_nconsts, cond_jaxpr, cond_nconst
     cond = cond_jaxpr.kept(("while jvp", tuple(on)), lambda: ClosedJaxpr(cond_jaxpr.jaxpr.replace(
         invars=[*cond_jaxpr.jaxpr.invars, *[Var(tangent_aval(a)) for a in take(body_jaxpr.out_avals, on)]])))
     outs = bind_while(cond, cond_consts, body, [*own, *body_consts, *const_dots], [*init, *init_dots])
-    dots = iter(outs[n:])
-    return outs[:n], [next(dots) if flag else Zero(tangent_aval(a)) for flag, a in zip(on, body_jaxpr.out_avals)]
+    return outs[:n], tangents_where(on, outs[n:], body_jaxpr.out_avals)
 
 
 def _linearize(trace, primals, tangents, params):
@@ -115,7 +112,7 @@ def _linearize(trace, primals, tangents, params):
 
 
 def _transpose(cotangents, *args, cond_jaxpr, **params):
-    what, _, bound = cond_jaxpr.jaxpr.debug.name.partition("; ")
+    what, bound = cond_jaxpr.jaxpr.debug.name, cond_jaxpr.jaxpr.debug.bound
     why = f"its bound {bound} is traced" if bound else "how often it runs is known only when it runs"
     remedy = ("Make the bounds Python numbers (mark an argument with static_argnums), or use lax.scan over the largest "
               "number of steps with a jnp.where in its body" if bound else
@@ -191,7 +188,7 @@ def _refuse_effects(cond: ClosedJaxpr, body: ClosedJaxpr) -> None:
     lines = [f"{eqn.primitive.name} at {place_of(eqn.code, eqn.lasti)}" for program in (cond, body)
              for eqn in program.jaxpr.eqns if has_effects(eqn) and eqn.primitive.effects(**eqn.params) != {CHECK}]
     if lines:
-        raise ValueError(f"vmap of {cond.jaxpr.debug.name.partition('; ')[0]}: the number of iterations differs "
+        raise ValueError(f"vmap of {cond.jaxpr.debug.name}: the number of iterations differs "
                          "between the elements, which then run together until the last is done, so what an iteration "
                          f"does to the world ({', '.join(lines)}) would happen for elements that have ended. Take it "
                          "out of the loop, or map over the elements with lax.map.")
