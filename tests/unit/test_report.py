@@ -75,7 +75,7 @@ def test_the_account_of_a_trace():
     lines = [line.split("test_report.py")[0].strip() for line in first.splitlines() if line]
     times = lines.index("times")
     assert lines[:times] == [
-        "account of total", "1 array (12 B) taken, 4 equations, 1 argument not used, 1 call", "called with",
+        "account of total", "1 array (12 B) taken, 1 effect, 4 equations, 1 argument not used, 1 call", "called with",
         "x       float32[3]", "y       float32[] weak", "unused  int32[] weak  not used",
         "took from outside, frozen: 1 array, 12 B",
         "closure weights of test_the_account_of_a_...  float32[3]  12 B  in 1 equation",

@@ -152,16 +152,11 @@ def totals(account) -> list[Cell]:
     taken += [count_text(values, "value")] if values else []
     nothing = "nothing" if account.observation is not None else "no arrays"
     found = [Cell(f"{' and '.join(taken) or nothing} taken", "warn" if account.large else "dim")]
-    if account.references:
-        found.append(Cell(f"{count_text(len(account.references), 'reference')} captured", "dim"))
-    if account.observation is not None:
-        found += [Cell(count_text(len(account.effects), "effect"), "dim"),
-                  Cell(count_text(len(account.decisions), "decision"), "dim")]
-    found.append(Cell(count_text(len(account.equations), "equation"), "dim"))
-    if account.unused:
-        found.append(Cell(f"{count_text(len(account.unused), 'argument')} not used", "dim"))
-    if account.retraces:
-        found.append(Cell(f"{count_text(len(account.retraces), 'cause')} to trace again", "dim"))
+    for items, noun, more in ((account.references, "reference", " captured"), (account.effects, "effect", ""),
+                              (account.decisions, "decision", ""), (account.equations, "equation", ""),
+                              (account.unused, "argument", " not used"), (account.retraces, "retrace cause", "")):
+        if items or noun == "equation":
+            found.append(Cell(count_text(len(items), noun) + more, "dim"))
     if account.stale:
         found.append(Cell(f"{len(account.stale):,} changed since", "warn"))
     if account.calls:
