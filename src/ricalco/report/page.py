@@ -16,7 +16,7 @@ from ricalco.ir import ClosedJaxpr
 from ricalco.report.page_html import Places, data_block, escape, ranges, short_file
 from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, rows_by_place, size
 from ricalco.report.page_source import Recorded, legend, lines_of, source_pane
-from ricalco.report.sections import Cell, Column, Section, sections, totals
+from ricalco.report.sections import Cell, Column, Section, line_notes, sections, totals
 from ricalco.report.words import count_text, size_text, time_text
 
 _ITERATIONS = re.compile(r"(\d[\d,]*) iteration")
@@ -59,9 +59,10 @@ def page(account) -> str:
     ('<!doctype html>', False)
     """
     places, found = Places(), sections(account)
+    notes = line_notes(found)
     tabs = fact_tabs(found, places)
     programs, recorded = program_tabs(account, places)
-    source = source_pane(account, found, places, recorded)
+    source = source_pane(account, notes, places, recorded)
     script = asset("page.js")
     policy = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest(script)}'; "
               "base-uri 'none'; form-action 'none'")
@@ -71,7 +72,7 @@ def page(account) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{escape(account.function)}: what tracing took</title><style>{asset('page.css')}</style></head><body>",
         head(account), "<noscript><p>Selecting and searching need JavaScript; the facts are all here.</p></noscript>",
-        '<main><section class="pane" id="source" aria-label="Source"><div class="top"><h2>Source</h2>', legend(found),
+        '<main><section class="pane" id="source" aria-label="Source"><div class="top"><h2>Source</h2>', legend(notes),
         '</div><div class="scroll" id="lines" role="listbox" aria-label="Source lines" aria-multiselectable="true" '
         f'data-title="Source">{source}</div></section>',
         '<div class="split" id="split" role="separator" aria-orientation="vertical" aria-label="Width of the source" '

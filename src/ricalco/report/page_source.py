@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from ricalco.ir import ClosedJaxpr, subjaxprs
 from ricalco.report.page_html import Places, escape, ranges, short_file
-from ricalco.report.sections import SIGNS, Note, Section, line_notes
+from ricalco.report.sections import SIGNS, Note
 from ricalco.tracing.observation.facts import Listing, SourceLine
 
+Notes = dict[tuple[str, int], list[Note]]  # by file and line
 _MAX_NOTES = 4
 _CALL = re.compile(r"\b(\w+)\(")
 HEADS = '<div class="heads" aria-hidden="true"><i class="x">runs</i><i class="y">equations</i></div>'
@@ -45,9 +46,8 @@ class Recorded(NamedTuple):
     looped: dict[tuple[str, int], set[int]]
 
 
-def source_pane(account, found: Sequence[Section], places: Places, recorded: Recorded) -> str:
-    """The files in which code ran, one after another, with what the sections say of each line."""
-    notes = line_notes(found)
+def source_pane(account, notes: Notes, places: Places, recorded: Recorded) -> str:
+    """The files in which code ran, one after another, with the notes of each line."""
     by_file: dict[str, list[Listing]] = {}
     for listing in account.listings or listings_of(account.jaxpr):
         by_file.setdefault(listing.file, []).append(listing)
@@ -203,9 +203,9 @@ def written_notes(notes: Sequence[Note]) -> str:
     return f'<span class="m">{shown}{more}</span>'
 
 
-def legend(found: Sequence[Section]) -> str:
+def legend(notes: Notes) -> str:
     """The signs of the notes that there are."""
-    signs = {note.sign for notes in line_notes(found).values() for note in notes} - {"fail"}
+    signs = {note.sign for of_line in notes.values() for note in of_line} - {"fail"}
     words = "".join(f'<span class="{name}"><b>{sign}</b>{text}</span>' for name, (sign, text, _) in SIGNS.items()
                     if name in signs)
     return f'<span class="key" aria-hidden="true">{words}</span>'
