@@ -19,6 +19,7 @@ from ricalco.report.page import fragment, jaxpr_html, page
 from ricalco.report.page_html import Places, escape, ranges
 from ricalco.report.page_program import Loop, Repeat, Row, RowPage, folds
 from ricalco.report.page_source import called, marked, segments
+from ricalco.report.sections import sections
 from ricalco.tracing import Place
 from ricalco.tracing.observation.facts import Listing, SourceLine
 from tests.unit.page_accounts import ITERATIONS, NASTY, large, layer, model, place, small
@@ -180,6 +181,26 @@ def test_the_facts_are_in_the_tables(document):
 def test_a_loop_is_folded_with_its_count_and_its_words(document):
     summaries = [e["text"] for e in document.elements if e["tag"] == "summary"]
     assert any(re.match("6 \N{MULTIPLICATION SIGN} [34] equations for w in ws", text) for text in summaries), summaries
+
+
+def test_every_section_is_in_every_form(document):
+    """A section that is new is shown by all of them, or this fails."""
+    account = small()
+    text, told, in_notebook = str(account), account.to_dict(), Document(fragment(account)).elements[0]["text"]
+    found = [section for section in sections(account) if section.rows]
+    assert len(found) >= 10
+    for section in found:
+        assert f"\n{section.title}" in text, section.name
+        assert not section.facts.keys() - told.keys()
+        if section.tab:
+            rows = document.named(section.name)["text"]
+            assert all(escape_back(cell.text) in rows for row in section.rows for cell in row.cells), section.name
+            assert section.tab in in_notebook or section.name == "signature"
+
+
+def escape_back(text: str) -> str:
+    """What a browser shows of a text: characters that HTML cannot hold are written out."""
+    return Document(f"<p>{escape(text)}</p>").elements[0]["text"]
 
 
 # --- nothing gets out, nothing gets in ------------------------------------------------------------
