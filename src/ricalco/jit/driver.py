@@ -39,7 +39,7 @@ from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.reroll import MODES
 from ricalco.tracing import enclosing, recorder, replay, so_far, stage
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import check_arrays, check_callable, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()

@@ -2,7 +2,6 @@
 from ricalco.python.places import Place, place_of, user_frame
 from ricalco.python.users import known_to_pass_on
 from ricalco.tracing.recording.composite import composite, record_program, unit
-from ricalco.tracing.recording.replay import enclosing, interpret, places, recorder, replay
 from ricalco.tracing.recording.staging import (
     NOWHERE,
     Capture,
@@ -10,8 +9,13 @@ from ricalco.tracing.recording.staging import (
     Staged,
     StagedTracer,
     StagingTrace,
+    enclosing,
+    interpret,
     numpy_literal,
+    places,
     python_literal,
+    recorder,
+    replay,
     scalar,
     snapshot,
     so_far,

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, shaped
 from ricalco.avals.references import RefAval
-from ricalco.core import Trace, Tracer, errors, state
+from ricalco.core import Trace, Tracer, errors, interpreting, state
 from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.ops.references import new_ref_p
 from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import NOWHERE, replay, stage, unit
 from ricalco.tracing.recording.leaks import check_ended
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.discharge import stateful_in_parts
 
 
@@ -49,17 +49,16 @@ class BatchTrace(Trace):
 
     def process(self, primitive, args, params):
         values, dims = self._split(args)
+        mapped = any([d is not None for d in dims])
+        if not primitive.plain and (mapped or primitive is new_ref_p):
+            found = stateful_in_parts(primitive, args, params, mapped)
+            if found is not None:
+                return found
         before = state.trace
-        state.trace = parent = self.parent
+        state.trace = self.parent
         try:
-            if all(d is None for d in dims) and primitive is not new_ref_p:
-                return parent.process(primitive, values, params)
-            if not primitive.plain:
-                state.trace = self
-                found = stateful_in_parts(primitive, args, params, any([d is not None for d in dims]))
-                if found is not None:
-                    return found
-                state.trace = parent
+            if not mapped and primitive is not new_ref_p:
+                return self.parent.process(primitive, values, params)
             program = self.replays and unit(
                 primitive, tuple([without_dim(aval_of(x), d) for x, d in zip(values, dims)]), params)
             if program:
@@ -74,15 +73,14 @@ class BatchTrace(Trace):
         return results if primitive.multiple_results else results[0]
 
     def apply(self, program, args):
+        if not self.replays:
+            return super().apply(program, args)
         values, dims = self._split(args)
         before = state.trace
+        state.trace = self.parent
         try:
-            state.trace = parent = self.parent
-            if all(d is None for d in dims):
-                return parent.apply(program, values)
-            if not self.replays:
-                state.trace = self
-                return super().apply(program, args)
+            if all([d is None for d in dims]):
+                return self.parent.apply(program, values)
             outs, out_dims = self._replayed(program, values, dims)
         finally:
             state.trace = before
@@ -132,12 +130,10 @@ def vmap_flat(function: Callable, size: int, values: Sequence, dims: Sequence, d
     """
     trace = BatchTrace(state.trace, size, debug, replays)
     inputs = [x if d is None else BatchTracer(trace, x, d) for x, d in zip(values, dims, strict=True)]
-    before = state.trace
-    state.trace = trace
     try:
-        pairs = [trace.pair(x) for x in function(*inputs)]
+        with interpreting(trace):
+            pairs = [trace.pair(x) for x in function(*inputs)]
     finally:
-        state.trace = before
         trace.open = False
     del inputs
     check_ended(trace, function)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import tangent_aval
-from ricalco.core import Array, Trace, Tracer, Zero, errors, state
+from ricalco.core import Array, Trace, Tracer, Zero, errors, interpreting, state
 from ricalco.engine import put
 from ricalco.ir import ClosedJaxpr
 from ricalco.ops.references import new_ref_p
@@ -54,19 +54,16 @@ class JVPTrace(Trace):
 
     def process(self, primitive, args, params):
         primals, tangents, active = self._split(args)
-        parent = self.parent
-        before = state.trace
+        differentiated = True in active or primitive is new_ref_p
+        if differentiated and not primitive.plain:
+            found = stateful(primitive, args, params)
+            if found is not None:
+                return found
+        parent, before, placed = self.parent, state.trace, ()
         state.trace = parent
-        placed = ()
         try:
-            if True not in active and primitive is not new_ref_p:
+            if not differentiated:
                 return parent.process(primitive, primals, params)
-            if not primitive.plain:
-                state.trace = self
-                found = stateful(primitive, args, params)
-                if found is not None:
-                    return found
-                state.trace = parent
             if self.recorders and self.recorders[-1].where is None:
                 placed = self._place()
             outs, dots = self._differentiate(primitive, primals, tangents, active, params)
@@ -79,19 +76,16 @@ class JVPTrace(Trace):
         return outs[0] if dots[0] is None else JVPTracer(self, outs[0], dots[0])
 
     def apply(self, program, args):
+        if not self.replays:
+            return super().apply(program, args)
         primals, tangents, active = self._split(args)
-        parent = self.parent
-        before = state.trace
-        placed = ()
+        parent, before, placed = self.parent, state.trace, ()
+        state.trace = parent
         try:
-            state.trace = parent
             if True not in active:
                 return parent.apply(program, primals)
             if self.recorders and self.recorders[-1].where is None:
                 placed = self._place()
-            if not self.replays:
-                state.trace = self
-                return super().apply(program, args)
             found = self._replayed(program, primals, tangents, active)
         finally:
             state.trace = before
@@ -181,13 +175,11 @@ def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays:
     """
     trace = JVPTrace(state.trace, function, replays)
     inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
-    before = state.trace
-    state.trace = trace
     try:
-        outs = function(*inputs)
-        pairs = [trace.pair(x) for x in outs]
+        with interpreting(trace):
+            outs = function(*inputs)
+            pairs = [trace.pair(x) for x in outs]
     finally:
-        state.trace = before
         trace.open = False
     del inputs, outs
     check_ended(trace, function)

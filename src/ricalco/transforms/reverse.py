@@ -91,12 +91,8 @@ class LinearTrace(StagingTrace):
         if primitive.effects is not None and primitive.effects(**silent):
             return super().process(primitive, args, params)
         operands, less, results = reduced(primitive, known, params)
-        before = state.trace
-        state.trace = self.parent
-        try:
+        with interpreting(self.parent):
             values = self.parent.process(primitive, [x for x, on in zip(args, operands) if on], less)
-        finally:
-            state.trace = before
         found = {i: x for i, x in zip([i for i, on in enumerate(results) if on], values) if known[i]}
         rest = [not on for on in known]
         if True in rest:
@@ -213,14 +209,13 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
     trace = JVPTrace(linear, function, replays)
     inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
               for x, a, on in zip(primals, avals, active, strict=True)]
-    state.trace = trace
     try:
-        outs = function(*inputs)
-        pairs = [trace.pair(x) for x in outs]
-        tangents = [linear.read(t) for _, t in pairs if not isinstance(t, Zero)]
-        jaxpr, consts = linear.finish(tangents)
+        with interpreting(trace):
+            outs = function(*inputs)
+            pairs = [trace.pair(x) for x in outs]
+            tangents = [linear.read(t) for _, t in pairs if not isinstance(t, Zero)]
+            jaxpr, consts = linear.finish(tangents)
     finally:
-        state.trace = ambient
         trace.open = False
         linear.close()
     if linear.references:

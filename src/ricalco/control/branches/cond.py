@@ -28,7 +28,7 @@ from ricalco.ops.selection import clamp
 from ricalco.ops.structure import as_atom, convert_element_type, literal_like, move_dim, tangents_where
 from ricalco.python.places import BACKWARD, warn_at_user_line
 from ricalco.tracing import SelectedBranch, enclosing
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import check_array
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program

@@ -11,7 +11,7 @@ from ricalco.ops.structure import convert_element_type
 from ricalco.tracing import Staged, enclosing, place_of, replay, stage, user_frame
 from ricalco.tracing.recording.branching import BranchPlace, endless, inside, outermost
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import Flat, code_of, function_name, label_of, parameters_of
 
 

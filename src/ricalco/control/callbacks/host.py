@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
-from ricalco.core import Tracer, eager_trace, state
+from ricalco.core import Tracer, eager_trace, interpreting
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, Jaxpr, subjaxprs
 from ricalco.ops.structure import PYTHON_NUMBERS
@@ -268,13 +268,9 @@ class Task(NamedTuple):
 
     def perform(self, values: Sequence, avals: Sequence[ShapedArray]) -> list:
         """The results of one call."""
-        trace = state.trace
         # It runs in the middle of whatever called the program: a trace there must not record what it does.
-        state.trace = eager_trace()
-        try:
+        with interpreting(eager_trace()):
             return self.call.run(values, avals, self.result_avals)
-        finally:
-            state.trace = trace
 
     def each(self, values: Sequence) -> list[np.ndarray]:
         """The results of all elements, or of the one there is if it is to be called."""

@@ -16,7 +16,7 @@ from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of, tangents_where
 from ricalco.tracing import enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import (
     argument_names,
     check_array,

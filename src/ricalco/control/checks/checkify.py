@@ -25,7 +25,7 @@ from ricalco.ops.slicing import dynamic_index_in_dim
 from ricalco.ops.structure import aval_of, literal_like, reshape, zeros
 from ricalco.tracing import enclosing, interpret, place_of, places, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import Flat, as_array, check_callable, function_name
 
 

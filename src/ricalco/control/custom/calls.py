@@ -16,7 +16,7 @@ from ricalco.ir.rewrite import hoist
 from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import (
     Flat,
     argument_names,

@@ -14,7 +14,7 @@ from ricalco.ir import DebugInfo
 from ricalco.ops.arithmetic import mul
 from ricalco.ops.structure import aval_of, instantiate, literal_as, move_dim, reduce_sum, with_batch_dim
 from ricalco.tracing import enclosing, replay, stage
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import as_array, function_name, is_inexact
 from ricalco.transforms.batching import vmap_flat
 

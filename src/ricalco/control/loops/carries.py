@@ -12,7 +12,7 @@ from ricalco.ir import DebugInfo, Literal
 from ricalco.ops.structure import as_atom, convert_element_type
 from ricalco.tracing import Staged, enclosing, place_of, scalar, stage, user_frame
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.replay import keep_selected
+from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import Flat, argument_names, check_array, function_name, label_of
 
 

@@ -1,4 +1,4 @@
-"""Python to jaxpr: an interpreter that records each operation as an equation."""
+"""Python to jaxpr: an interpreter that records each operation as an equation. And back: a finished program is run."""
 from __future__ import annotations
 
 import gc
@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
-from ricalco.core import Trace, Tracer, errors, state
+from ricalco.core import Trace, Tracer, errors, interpreting, state
 from ricalco.core.references import Cell, no_array
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
+from ricalco.ir.evaluate import walk
 from ricalco.ir.program import CONVERSION, MANY, TWO
 from ricalco.python.places import place_of, user_frame
 
@@ -388,8 +389,7 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
     transform : str, optional
         See `StagingTrace`.
     """
-    before = state.trace
-    trace = StagingTrace(before, debug, outer)
+    trace = StagingTrace(state.trace, debug, outer)
     trace.where, trace.transform = where, transform
     inputs = []
     for aval in avals:
@@ -397,16 +397,14 @@ def stage(function: Callable, avals: Sequence[ShapedArray], debug: DebugInfo = D
         tracer.aval, tracer.owner = aval, trace
         inputs.append(tracer)
     trace.invars = list(inputs)
-    state.trace = trace
     try:
-        with uncollected():
+        with interpreting(trace), uncollected():
             outs = function(*inputs)
             outvars = [trace.read(x, i) for i, x in enumerate(outs)]
             captures = trace.captures
         jaxpr, consts = trace.finish(outvars)
         return Staged(jaxpr, consts, captures, trace.selected)
     finally:
-        state.trace = before
         trace.close()
 
 
@@ -425,3 +423,70 @@ def uncollected():
         yield
     finally:
         gc.enable()
+
+
+# --- from a jaxpr to what records it ------------------------------------------------------
+
+def recorder() -> StagingTrace | None:
+    """The innermost trace that is recording, however many transformations stand above it."""
+    trace = state.trace
+    while trace is not None and not isinstance(trace, StagingTrace):
+        trace = trace.parent
+    return trace
+
+
+def enclosing() -> StagingTrace | None:
+    """The trace that the user's function is being recorded by (not one that records tangents)."""
+    trace = recorder()
+    while trace is not None and (trace.linearizes or not isinstance(trace, StagingTrace)):
+        trace = trace.parent
+    return trace
+
+
+def keep_selected(selected) -> None:
+    """Put conditionals that became selects, in a program that is used here, on the enclosing trace's record."""
+    trace = enclosing()
+    if trace is not None:
+        trace.selected.extend([s for s in selected if s not in trace.selected])
+
+
+@contextmanager
+def places(mark: int = 0):
+    """Yields ``set(eqn)``: what is recorded next is said to come from where `eqn` came from, with `mark` set."""
+    recording = []  # one that records tangents lets the one below record the rest
+    trace = state.trace
+    while trace is not None:
+        if isinstance(trace, StagingTrace):
+            recording.append((trace, trace.where))
+            if not trace.linearizes:
+                break
+        elif trace.eager and not trace.quick:  # it has to say where what it looks at came from
+            recording.append((state, state.where))
+        trace = trace.parent
+
+    def set_place(eqn) -> None:
+        for trace, before in recording:
+            trace.where = before if eqn.code is None else (eqn.code, eqn.lasti | mark)
+
+    try:
+        yield set_place
+    finally:
+        for trace, before in recording:
+            trace.where = before
+
+
+def interpret(eqn, values: list):
+    """The result of an equation (a list if it has several) on these operands, under the current interpreter."""
+    if eqn.primitive.expand is not None:
+        return state.trace.apply(eqn.primitive.expand(**eqn.params), values)
+    return state.trace.process(eqn.primitive, values, eqn.params)
+
+
+def replay(jaxpr: Jaxpr, consts, args) -> list:
+    """The outputs of `jaxpr` on these values, by binding its equations in order."""
+    with places() as set_place:
+        def run(eqn, values):
+            set_place(eqn)
+            return interpret(eqn, values)
+
+        return walk(jaxpr, consts, args, run)
