@@ -17,8 +17,10 @@ class Trace:
         The interpreter that the rules of this one run under.
     open : bool
         False once the trace has ended; a tracer of a closed trace has leaked.
+    recorded : dict
+        What is remembered of the programs that stand in this trace, until it ends.
     """
-    __slots__ = ("parent", "open", "__weakref__")
+    __slots__ = ("parent", "open", "recorded", "__weakref__")
     eager = False  # whether it runs operations at once
     quick = False  # whether operations on arrays may go by it, straight to what is compiled
     linearizes = False  # whether it records the tangent part alone (see `transforms.reverse`)
@@ -26,6 +28,7 @@ class Trace:
     def __init__(self, parent: Trace | None = None):
         self.parent = parent
         self.open = True
+        self.recorded: dict = {}
 
     def process(self, primitive, args: tuple, params: dict):
         """Interpret ``primitive(*args, **params)``: one value, or a list where it has several results."""

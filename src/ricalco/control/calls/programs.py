@@ -1,4 +1,4 @@
-"""What higher-order primitives share: constants hoisted out of sub-programs, operands prepared."""
+"""What higher-order primitives share: operands checked and taken, programs without what is unused."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

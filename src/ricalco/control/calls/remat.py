@@ -7,10 +7,9 @@ from collections.abc import Callable
 from ricalco.avals import trees
 from ricalco.control.calls.call import bind_call, call_family, lower_function
 from ricalco.control.calls.programs import dce_program, take, transposed
-from ricalco.control.calls.remat_programs import argument_paths, shared_program
 from ricalco.control.calls.remat_split import rematerialized
-from ricalco.core import Array, Zero
-from ricalco.ir import ClosedJaxpr, DebugInfo
+from ricalco.core import Array, Zero, state
+from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal
 from ricalco.ir.rewrite import hoist
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, as_atom, aval_of, tangents_where
@@ -19,6 +18,7 @@ from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.staging import keep_selected
 from ricalco.transforms.arguments import (
     argument_names,
+    argument_paths,
     check_array,
     check_callable,
     flatten_outputs,
@@ -128,7 +128,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
     def remat_fun(*args, **kwargs):
         call = _Call(fun, args, kwargs, numbers, names)
         closed, consts = hoist(call.staged())
-        closed = shared_program(closed)
+        closed = _shared_program(closed)
         outs = remat_p.bind(*consts, *call.atoms(), jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
                             policy=policy)
         return trees.unflatten(call.out_tree, outs)
@@ -226,3 +226,52 @@ class _Call:
     def atoms(self) -> list:
         """The traced leaves; Python numbers as literals, so that they keep their weak types."""
         return list(map(as_atom, self.leaves))
+
+
+# --- equal programs ---------------------------------------------------------------------------------
+
+def _shared_program(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """A program equal to `closed`, made from the same lines of source, if the outermost trace has one; else `closed`.
+
+    A layer that is applied many times is differentiated and lowered once.
+    """
+    root, trace = None, state.trace
+    while trace is not None and not trace.eager:
+        root, trace = trace, trace.parent
+    if root is None or closed.consts:
+        return closed
+    try:
+        return root.recorded.setdefault(_structure(closed.jaxpr), closed)
+    except TypeError:  # a parameter that is not hashable
+        return closed
+
+
+def _structure(jaxpr: Jaxpr) -> tuple:
+    """Equal for two programs that differ in the identity of their variables alone."""
+    numbers: dict[int, int] = {}
+    for v in (*jaxpr.constvars, *jaxpr.invars):
+        numbers[id(v)] = len(numbers)
+    equations = []
+    for eqn in jaxpr.eqns:
+        # The code object lives as long as the program that has its id in the key.
+        equations.append((eqn.primitive, id(eqn.code), eqn.lasti, tuple([_atom(v, numbers) for v in eqn.invars]),
+                          tuple([v.aval for v in eqn.outvars]),
+                          tuple([(name, type(value), _value(value)) for name, value in eqn.params.items()])))
+        for v in eqn.outvars:
+            numbers[id(v)] = len(numbers)
+    return (jaxpr.debug.name, tuple([v.aval for v in jaxpr.invars]), tuple([_atom(v, numbers) for v in jaxpr.outvars]),
+            tuple(equations))
+
+
+def _atom(atom, numbers: dict[int, int]):
+    # Bytes tell -0.0 from 0.0, and NaN equals itself.
+    return (atom.aval, atom.val.tobytes()) if atom.__class__ is Literal else numbers[id(atom)]
+
+
+def _value(value):
+    """A parameter in a form to be compared: programs by what they do."""
+    if isinstance(value, ClosedJaxpr):
+        return value if value.consts else _structure(value.jaxpr)
+    if value.__class__ is tuple and any(isinstance(v, ClosedJaxpr) for v in value):
+        return tuple([_value(v) for v in value])
+    return value

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray, trees
-from ricalco.control.calls.remat_programs import argument_paths
 from ricalco.core import Runs, SubProgram
 from ricalco.ir import DebugInfo, Eqn, Jaxpr, Literal, programs_run
 from ricalco.ops.conversion import name_p
 from ricalco.tracing import enclosing, place_of, stage
-from ricalco.transforms.arguments import check_array, check_callable, flatten_outputs, function_name
+from ricalco.transforms.arguments import argument_paths, check_array, check_callable, flatten_outputs, function_name
 from ricalco.transforms.reverse import linearize_flat
 
 

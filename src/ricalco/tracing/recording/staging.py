@@ -79,19 +79,16 @@ class StagingTrace(Trace):
     where : (code, lasti) or None
         A source place to give to equations instead of the line that is running.
     selected : list of SelectedBranch
-    recorded : dict
-        What rooms above remember of the programs that stand in this one, until it ends.
     transform : str or None
         What traces the function, for error messages, where it is not `jit`.
     """
-    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected", "recorded",
+    __slots__ = ("eqns", "append", "invars", "captures", "where", "debug", "outer", "selected",
                  "transform", "_by_id", "_aliases", "_taken", "_jaxpr")
 
     def __init__(self, parent: Trace | None, debug: DebugInfo = DebugInfo(), outer: StagingTrace | None = None):
         super().__init__(parent)
         self.outer = outer
         self.selected: list[SelectedBranch] = []
-        self.recorded: dict = {}
         self.eqns: list[Eqn] | None = []
         self.append = self.eqns.append
         self.invars: list[StagedTracer] = []
