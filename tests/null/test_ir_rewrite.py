@@ -10,6 +10,7 @@ from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
+    clear_memos,
     dce,
     evaluate,
     evaluate_reference,
@@ -294,3 +295,24 @@ def test_a_key_of_programs_keeps_none_alive_and_stands_for_no_other():
     gc.collect()
     assert alive() is None
     assert all(key != key_of({"branches": (kept, double(3)), "n": 3}) for _ in range(50))
+
+
+def test_what_is_remembered_of_a_program_lives_and_dies_with_it():
+    closed, made = double(3), []
+
+    def make():
+        made.append(double(3))
+        return made[-1]
+
+    assert closed.kept("twice", make) is closed.kept("twice", make) and len(made) == 1
+    assert hoist(sample())[0].consts == [] and hoist(closed) == (closed, [])
+    clear_memos()
+    assert closed.kept("twice", make) is made[1] and not closed.kept("odd", lambda: False) and len(made) == 2
+    program, outcome = weakref.ref(closed), weakref.ref(made.pop())
+    assert outcome() is not None
+    gc.disable()
+    try:
+        del closed
+        assert program() is None and outcome() is None, "freed at once, not by the cyclic collector"
+    finally:
+        gc.enable()

@@ -308,3 +308,18 @@ def test_a_captured_array_is_one_constant_under_every_transform():
                         jacrev(lambda x: w @ x), jit(grad(lambda x: (w @ x).sum() + w.sum() * x[0]))):
         consts = ricalco.make_jaxpr(transformed)(X).consts
         assert sum(c is w for c in consts) == 1 and len(consts) == 1
+
+
+def test_a_nested_call_gives_a_residual_that_is_an_output_once():
+    assert str(ricalco.make_jaxpr(grad(lambda x: jit(jnp.exp)(x)))(1.0)) == """\
+{ lambda ; a:f32[]. let
+    b:f32[] = jit[
+      name=exp
+      jaxpr={ lambda ; a:f32[]. let b:f32[] = exp a in (b,) }
+    ] a
+    c:f32[] = jit[
+      name=exp
+      jaxpr={ lambda ; b:f32[] d:f32[]. let c:f32[] = mul d b in (c,) }
+    ] b 1.0:f32[]
+  in (c,) }"""
+    assert grad(jit(jnp.exp))(1.0) == jnp.exp(1.0)
