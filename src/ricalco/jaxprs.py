@@ -5,37 +5,25 @@ import inspect
 from collections.abc import Sequence
 
 from ricalco import lax
-from ricalco.control.branches.cond import cond_p
-from ricalco.control.branches.select import select_branches_p
-from ricalco.control.callbacks.functions import debug_callback_p, io_callback_p, pure_callback_p
-from ricalco.control.callbacks.printing import debug_print_p
+from ricalco.control.branches import cond, select
+from ricalco.control.callbacks import functions, printing
+from ricalco.control.calls import call, remat
 from ricalco.control.calls import policies as checkpoint_policies
-from ricalco.control.calls.call import jit_p
-from ricalco.control.calls.remat import remat_p
-from ricalco.control.custom import solves
-from ricalco.control.custom.batching import custom_vmap_call_p
-from ricalco.control.custom.closure_convert import linear_call_p
-from ricalco.control.custom.jvp import custom_jvp_call_p
-from ricalco.control.custom.vjp import custom_lin_p, custom_vjp_call_p
+from ricalco.control.custom import batching, closure_convert, jvp, solves, vjp
 from ricalco.core import Primitive
 from ricalco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
 from ricalco.ir import evaluate as _evaluate
 from ricalco.ir import parse_jaxpr as _parse
-from ricalco.ops import arithmetic, gather, indices
-from ricalco.ops.conversion import copy_p, name_p
-from ricalco.ops.families import add_any_p
-from ricalco.ops.references import REFERENCE_PRIMITIVES
-from ricalco.ops.structure import convert_element_type_p
+from ricalco.ops import arithmetic, conversion, families, gather, indices, references, structure
+from ricalco.reroll import outlining
 
 __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
-    p.name: p for p in (*vars(lax).values(), cond_p, jit_p, remat_p, name_p, select_branches_p, copy_p, add_any_p,
-                        convert_element_type_p, custom_jvp_call_p, custom_vjp_call_p, custom_lin_p, custom_vmap_call_p,
-                        linear_call_p, debug_print_p, debug_callback_p, io_callback_p, pure_callback_p,
-                        *REFERENCE_PRIMITIVES)
-    if isinstance(p, Primitive)}
+    p.name: p for module in (lax, call, remat, cond, select, batching, closure_convert, jvp, vjp, functions, printing,
+                             conversion, families, outlining, references, structure)
+    for p in vars(module).values() if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, checkpoint_policies, gather, indices, lax, solves)
             for name, value in vars(module).items()

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from ricalco.core import Runs, SubProgram
 from ricalco.ir import ClosedJaxpr, Count, DebugInfo, Eqn, Jaxpr, Var
 from tests.null.ir_samples import (
     Build,
@@ -21,12 +22,14 @@ from tests.null.ir_samples import (
 )
 
 
-def held(name):
+def held(name, programs=None):
     """An operation that holds programs."""
-    return primitive(name, lambda x, **params: x, lambda x, **params: x)
+    return primitive(name, lambda x, **params: x, lambda x, **params: x, programs=programs)
 
 
-scan_p, while_p = held("scan"), held("while")
+scan_p = held("scan", lambda params: [SubProgram(params["jaxpr"], Runs.STEP, length=params["length"])])
+while_p = held("while", lambda params: [SubProgram(params["cond_jaxpr"], Runs.TEST),
+                                        SubProgram(params["body_jaxpr"], Runs.TURN)])
 
 
 def test_programs_inside_count_in_each_place():

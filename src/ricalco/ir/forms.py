@@ -42,11 +42,6 @@ READ_OVER: dict[str, dict[str, object]] = {
 }
 # Parameters whose innermost tuples are printed in square brackets.
 BRACKETED = {("dot_general", "dimension_numbers")}
-# primitive -> the parameter that says how often its program runs.
-TRIPS = {"scan": "length"}
-LOOPS_OF_UNKNOWN_LENGTH = {"while"}
-# Operations whose program continues the caller's: its variables are printed under the caller's names.
-CALLS = {"jit"}
 
 
 def dtype_name(dtype: np.dtype) -> str:

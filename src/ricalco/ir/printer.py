@@ -22,7 +22,7 @@ from ricalco.avals.references import RefAval
 from ricalco.core import Primitive
 from ricalco.ir import forms
 from ricalco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, Nest, Note, Styled, has_colors, join, render
-from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal
+from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal, called_program
 from ricalco.ir.reference_forms import ARROWS, index_text
 from ricalco.python.places import place_of
 
@@ -194,6 +194,13 @@ class Writer:
                 scope.names[id(var)] = word
                 self.taken.add(word)
 
+    def called_scopes(self, eqn: Eqn, scope: Scope) -> dict[int, Scope]:
+        """By its identity, the scope of a program that continues the caller's: one that is called and nothing else."""
+        program = called_program(eqn)
+        if program is None or identity(program) in self.shared.names:
+            return {}
+        return {identity(program): self.continue_names(eqn, scope, opened(program))}
+
     def continue_names(self, eqn: Eqn, outer: Scope, jaxpr: Jaxpr) -> Scope:
         """The scope of a called program, in which inputs and outputs have the caller's names."""
         inner = Scope(jaxpr)
@@ -305,11 +312,7 @@ class Writer:
             parts.append(Note(place))
         if eqn.primitive.name in ARROWS and eqn.invars and eqn.invars[0].aval.__class__ is RefAval:
             return [*parts, *self.access(eqn, scope)]
-        scopes = {}
-        if eqn.primitive.name in forms.CALLS:
-            for program in programs_in(tuple(eqn.params.values())):
-                if identity(program) not in self.shared.names:
-                    scopes[identity(program)] = self.continue_names(eqn, scope, opened(program))
+        scopes = self.called_scopes(eqn, scope)
         if eqn.outvars:
             outs = [self.typed_name(self.name(scope, v) if id(v) in scope.used else "_", v) for v in eqn.outvars]
             parts += [Nest([Group(join([SOFT_SPACE], outs))]), " = "]

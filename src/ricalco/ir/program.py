@@ -227,6 +227,12 @@ def programs_run(eqn: Eqn) -> list[SubProgram]:
     return [sub for sub in subprograms(eqn) if sub.runs is not Runs.NEVER]
 
 
+def called_program(eqn: Eqn) -> ClosedJaxpr | None:
+    """The program of an equation that is nothing but a call of it, as nested ``jit`` is; None for others."""
+    subs = subprograms(eqn)
+    return subs[0].program if subs and subs[0].runs is Runs.CALLED else None
+
+
 def subjaxprs(params: dict) -> list[ClosedJaxpr]:
     """The programs held by an equation's parameters, in order."""
     found = []

@@ -5,8 +5,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ricalco.core import Runs
-from ricalco.ir.program import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subprograms
+from ricalco.ir.program import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, called_program
 
 Program = Jaxpr | ClosedJaxpr
 
@@ -257,12 +256,6 @@ def _renamed(eqn: Eqn, names: dict) -> Eqn:
 
 
 # --- calls ---------------------------------------------------------------------------------
-
-def called_program(eqn: Eqn) -> ClosedJaxpr | None:
-    """The program of an equation that is nothing but a call of it, as nested ``jit`` is; None for others."""
-    subs = subprograms(eqn)
-    return subs[0].program if subs and subs[0].runs is Runs.CALLED else None
-
 
 def inline_calls(closed: ClosedJaxpr, called: Callable[[Eqn], ClosedJaxpr | None] = called_program) -> ClosedJaxpr:
     """With the equations of called programs in place of the calls, at every depth of calls.

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ricalco.ir import forms
-from ricalco.ir.printer import opened, programs_in
-from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr
+from ricalco.core import Runs, SubProgram
+from ricalco.ir.printer import opened
+from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, subprograms
 from ricalco.python.places import place_of
 
 _ROWS = 20
@@ -108,7 +108,7 @@ def summarize(program: Jaxpr | ClosedJaxpr, *, cost: Mapping[str, float] | None 
     <BLANKLINE>
       line ...
     """
-    order, places = _places(opened(program))
+    order, places, loops = _places(opened(program))
     kinds: dict[str, Count] = {}
     lines: dict[str, Count] = {}
     nesting: dict[int, Count] = {}
@@ -119,7 +119,7 @@ def summarize(program: Jaxpr | ClosedJaxpr, *, cost: Mapping[str, float] | None 
         for depth, count in here.items():
             _add(nesting, depth, len(jaxpr.eqns), count)
         names = Counter([eqn.primitive.name for eqn in jaxpr.eqns])
-        unknown += whole.equations * sum([names[name] for name in forms.LOOPS_OF_UNKNOWN_LENGTH])
+        unknown += whole.equations * loops[id(jaxpr)]
         for key, n in names.items():
             _add(kinds, key, n, whole)
         for key, n in _lines(jaxpr.eqns).items():
@@ -139,23 +139,35 @@ def _frequent_first(counts: dict) -> dict:
     return dict(sorted(counts.items(), key=lambda item: (-item[1].equations, item[0])))
 
 
-def _inner(jaxpr: Jaxpr) -> list[tuple[Jaxpr, int]]:
-    """The programs that its equations hold, and how often each runs when the equation does."""
-    found = []
-    known: dict[int, list[Jaxpr]] = {}  # equations share parameters
+class _Inner(NamedTuple):
+    """What the equations of a program hold: programs and how often each runs when the equation does; loops of unknown
+    length.
+    """
+    programs: list[tuple[Jaxpr, int]]
+    unknown: int
+
+
+def _inner(jaxpr: Jaxpr) -> _Inner:
+    found, unknown = [], 0
+    known: dict[int, Sequence[SubProgram]] = {}  # equations share parameters
     for eqn in jaxpr.eqns:
-        inner = known.get(id(eqn.params))
-        if inner is None:
-            inner = known[id(eqn.params)] = [opened(p) for p in programs_in(tuple(eqn.params.values()))]
-        if inner:
-            trips = eqn.params.get(forms.TRIPS.get(eqn.primitive.name), 1)
-            found += [(program, trips) for program in inner]
-    return found
+        if eqn.primitive.plain and eqn.primitive.combiner is None:
+            continue
+        subs = known.get(id(eqn.params))
+        if subs is None:
+            subs = known[id(eqn.params)] = subprograms(eqn)
+        for sub in subs:
+            trips = 0 if sub.runs is Runs.NEVER else 1 if sub.length is None else sub.length
+            found.append((opened(sub.program), trips))
+            unknown += sub.runs is Runs.TEST
+    return _Inner(found, unknown)
 
 
-def _places(top: Jaxpr) -> tuple[list[Jaxpr], dict[int, dict[int, Count]]]:
-    """Every program, before those that it holds; and for each, by depth, how often it stands and runs there."""
-    inner: dict[int, list[tuple[Jaxpr, int]]] = {}
+def _places(top: Jaxpr) -> tuple[list[Jaxpr], dict[int, dict[int, Count]], dict[int, int]]:
+    """Every program, before those that it holds; for each, by depth, how often it stands and runs there; and how many
+    loops of unknown length it has.
+    """
+    inner: dict[int, _Inner] = {}
     ended: list[Jaxpr] = []
     todo = [(top, False)]
     while todo:
@@ -165,16 +177,16 @@ def _places(top: Jaxpr) -> tuple[list[Jaxpr], dict[int, dict[int, Count]]]:
         elif id(jaxpr) not in inner:
             held = inner[id(jaxpr)] = _inner(jaxpr)
             todo.append((jaxpr, True))
-            todo += [(program, False) for program, _ in held]
+            todo += [(program, False) for program, _ in held.programs]
     order = ended[::-1]
     places: dict[int, dict[int, Count]] = {id(jaxpr): {} for jaxpr in order}
     places[id(top)][0] = Count(1, 1)
     for jaxpr in order:
-        for program, trips in inner[id(jaxpr)]:
+        for program, trips in inner[id(jaxpr)].programs:
             there = places[id(program)]
             for depth, count in places[id(jaxpr)].items():
                 _add(there, depth + 1, 1, Count(count.equations, count.runs * trips))
-    return order, places
+    return order, places, {key: held.unknown for key, held in inner.items()}
 
 
 def _lines(eqns: Sequence[Eqn]) -> Counter[str]:

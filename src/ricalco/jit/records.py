@@ -13,9 +13,9 @@ import numpy as np
 from ricalco.avals import ShapedArray
 from ricalco.avals.references import RefAval
 from ricalco.control.callbacks.host import CalledBack, called_back
-from ricalco.core import Tracer
+from ricalco.core import Runs, Tracer
 from ricalco.core.references import Cell
-from ricalco.ir import ClosedJaxpr, Literal, Var, subjaxprs
+from ricalco.ir import ClosedJaxpr, Literal, Var, programs_run
 from ricalco.python.places import BACKWARD
 from ricalco.python.reach import find_name
 from ricalco.python.syntax import expression_at
@@ -188,10 +188,11 @@ class TraceRecord:
             program = programs.pop()
             seen.add(id(program))
             for eqn in program.eqns:
-                programs.extend([p for p in subjaxprs(eqn.params) if id(p) not in seen])
-                if eqn.primitive.name == "cond" and eqn.invars[0].__class__ is Literal:
+                subs = programs_run(eqn)
+                programs.extend([sub.program for sub in subs if id(sub.program) not in seen])
+                if subs and subs[0].runs is Runs.BRANCH and eqn.invars[0].__class__ is Literal:
                     found.setdefault((id(eqn.code), eqn.lasti & ~BACKWARD), SettledBranch(
-                        "cond", len(eqn.params["branches"]), int(eqn.invars[0].val), place_of(eqn.code, eqn.lasti)))
+                        eqn.primitive.name, len(subs), int(eqn.invars[0].val), place_of(eqn.code, eqn.lasti)))
         return tuple(found.values())
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 
 from ricalco.ir import ClosedJaxpr, Jaxpr, forms
 from ricalco.ir.layout import NOTHING, SOFT_SPACE, SPACE, Group, join, render
-from ricalco.ir.printer import Scope, Writer, identity, opened, programs_in
+from ricalco.ir.printer import Scope, Writer, opened
 from ricalco.report.page_html import Places, escape
 from ricalco.report.words import count_text
 from ricalco.reroll.search import candidate_periods, find_runs
@@ -130,11 +130,7 @@ class RowWriter(Writer):
     def row(self, eqn, scope: Scope, ident: str) -> Row:
         outer_children, outer_ident = self._children, self._ident
         self._children, self._ident = [], ident
-        scopes = {}
-        if eqn.primitive.name in forms.CALLS:
-            for program in programs_in(tuple(eqn.params.values())):
-                if identity(program) not in self.shared.names:
-                    scopes[identity(program)] = self.continue_names(eqn, scope, opened(program))
+        scopes = self.called_scopes(eqn, scope)
         outs = self.typed(scope, eqn.outvars, used_only=True)
         pairs = [[f"{key}=", *self.parameter(eqn, key, value, scopes)]
                  for key, value in forms.shown(eqn.primitive.name, eqn.params)]

@@ -5,14 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal
+from ricalco.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, programs_run
 from ricalco.ir.rewrite import has_effects
 from ricalco.ops.slicing import pad_p, slice_p
 
-# Parameters that say nothing of what the lowered program does: rules that only transformations ask for.
-_SPENT = {"custom_jvp_call": ("jvp", "name", "symbolic_zeros"),
-          "custom_vjp_call": ("fwd", "bwd", "name", "symbolic_zeros"),
-          "jit": ("name",)}
 _INTEGERS = {int}
 _WALL = object()
 
@@ -91,8 +87,7 @@ class Tokens:
         return found
 
     def _params_key(self, primitive, params: dict) -> tuple:
-        spent = _SPENT.get(primitive.name, ())
-        return tuple([(name, self._exact(value)) for name, value in params.items() if name not in spent])
+        return tuple([(name, self._exact(value)) for name, value in params.items() if name not in primitive.spent])
 
     def _exact(self, value):
         """`value` as a key in which ``1``, ``True`` and ``1.0`` differ, and programs are what they do."""
@@ -146,14 +141,12 @@ class Tokens:
     # --- sizes
 
     def weight(self, eqn: Eqn) -> int:
-        """How many equations `eqn` stands for, with those of the programs that it holds."""
-        return 1 + sum(map(self._weight_of, eqn.params.values())) if eqn.params else 1
+        """How many equations `eqn` stands for, with those of the programs that it runs."""
+        return 1 if eqn.primitive.plain else 1 + sum([self._weight_of(sub.program) for sub in programs_run(eqn)])
 
-    def _weight_of(self, value) -> int:
-        if value.__class__ is ClosedJaxpr:
-            found = self._weights.get(id(value))
-            if found is None:
-                found = self._weights[id(value)] = sum(map(self.weight, value.eqns))
-                self._kept.append(value)
-            return found
-        return sum(map(self._weight_of, value)) if isinstance(value, tuple) else 0
+    def _weight_of(self, closed: ClosedJaxpr) -> int:
+        found = self._weights.get(id(closed))
+        if found is None:
+            found = self._weights[id(closed)] = sum(map(self.weight, closed.eqns))
+            self._kept.append(closed)
+        return found

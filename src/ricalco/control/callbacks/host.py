@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
-from ricalco.core import Tracer, eager_trace, interpreting
+from ricalco.core import Runs, Tracer, eager_trace, interpreting
 from ricalco.engine import DeviceArray, put
-from ricalco.ir import ClosedJaxpr, Jaxpr, subjaxprs
+from ricalco.ir import ClosedJaxpr, Jaxpr, programs_run
 from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.tracing import Place, place_of
 from ricalco.transforms.arguments import function_name
@@ -180,7 +180,7 @@ def host_calls(program: Jaxpr | ClosedJaxpr) -> list[HostCall]:
             call = eqn.params.get("callback")
             if isinstance(call, HostCall):
                 found[id(call)] = call
-            inner = [p for p in subjaxprs(eqn.params) if id(p) not in seen]
+            inner = [sub.program for sub in programs_run(eqn) if id(sub.program) not in seen]
             seen.update(map(id, inner))
             todo += inner
     return list(found.values())
@@ -220,8 +220,8 @@ def called_back(program: Jaxpr | ClosedJaxpr) -> tuple[CalledBack, ...]:
             elif name == "debug_print":
                 fact = "debug.print", repr(params["fmt"])
             else:
-                for inner in subjaxprs(params):
-                    look(inner.eqns, inside if name == "jit" else (*inside, name))
+                for sub in programs_run(eqn):
+                    look(sub.program.eqns, inside if sub.runs is Runs.CALLED else (*inside, name))
                 continue
             found.setdefault((fact, id(eqn.code), eqn.lasti),
                              CalledBack(*fact, inside, place_of(eqn.code, eqn.lasti)))
