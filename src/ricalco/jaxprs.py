@@ -15,14 +15,14 @@ from ricalco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
 from ricalco.ir import evaluate as _evaluate
 from ricalco.ir import parse_jaxpr as _parse
 from ricalco.ops import arithmetic, conversion, families, gather, indices, references, structure
-from ricalco.reroll import outlining
+from ricalco.reroll import writing
 
 __all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {
     p.name: p for module in (lax, call, remat, cond, select, batching, closure_convert, jvp, vjp, functions, printing,
-                             conversion, families, outlining, references, structure)
+                             conversion, families, references, structure, writing)
     for p in vars(module).values() if isinstance(p, Primitive)}
 # The records and enumerations that parameters hold.
 _RECORDS = {name: value for module in (arithmetic, checkpoint_policies, gather, indices, lax, solves)

@@ -12,7 +12,7 @@ from ricalco import lax
 from ricalco.control.calls.call import bind_call
 from ricalco.custom_batching import custom_vmap
 from ricalco.custom_derivatives import linear_call
-from ricalco.reroll.outlining import outlined_p
+from ricalco.reroll.writing import outlined_p
 
 
 class Row(NamedTuple):

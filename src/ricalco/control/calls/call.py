@@ -87,9 +87,8 @@ def lower_function(block, outs, operands, jaxpr: ClosedJaxpr, name: str, attribu
 
 
 # A nested call of a compiled function.
-jit_p = call_family("jit", runs=Runs.CALLED, spent=("name",),
-                       lower=lambda block, outs, *operands, name, jaxpr: lower_function(
-                           block, outs, operands, jaxpr, name))
+jit_p = call_family("jit", runs=Runs.CALLED, spent=("name",), lower=lambda block, outs, *operands, name, jaxpr: (
+    lower_function(block, outs, operands, jaxpr, name)))
 
 
 def call(closed: ClosedJaxpr, name: str, operands, consts=None) -> list:
