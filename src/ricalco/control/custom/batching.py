@@ -1,13 +1,11 @@
 """`custom_vmap`: a function whose batched form is given."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import tangent_aval, trees, types_differ
 from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import (
-    Arguments,
     CustomCall,
     joined,
     lower_call,
@@ -15,15 +13,15 @@ from ricalco.control.custom.calls import (
     run_reference,
     transpose_call,
 )
+from ricalco.control.custom.functions import FunctionWithRules
 from ricalco.control.custom.rules import Rule, UserRule, described, named
 from ricalco.control.loops.mapping import map as map_rows
 from ricalco.core import Primitive, Zero, interpreting, run_once
 from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_batch_dim
 from ricalco.tracing import replay
 from ricalco.transforms.arguments import (
-    Flat,
     as_array,
-    check_array,
+    check_arrays,
     check_callable,
     function_name,
     is_inexact,
@@ -49,8 +47,8 @@ class VmapRule(UserRule):
             raise TypeError(f"{self._who} must return a pair (out, out_batched), got {pair!r}. out_batched has the "
                             "structure of out and says of each array whether axis 0 of it is mapped.")
         outs, out_tree = trees.flatten(pair[0])
-        for path, x in zip(trees.path_strings(out_tree), outs):
-            check_array("custom_vmap", f"the output{path} of the rule {label_of(self.function)}", x)
+        check_arrays("custom_vmap", f"the output{{}} of the rule {label_of(self.function)}",
+                     trees.path_strings(out_tree), outs)
         try:
             flags = [bool(b) for b in trees.prefix_leaves(pair[1], out_tree, "out_batched")]
         except ValueError as error:
@@ -210,7 +208,7 @@ custom_vmap_call_p = Primitive(
 
 # --- the functions ------------------------------------------------------------------------------------------
 
-class custom_vmap:
+class custom_vmap(FunctionWithRules):
     """A function whose form under `vmap` is given by a rule.
 
     Everywhere else it is the function itself. It may be differentiated: forward mode keeps the rule (and
@@ -244,17 +242,11 @@ class custom_vmap:
     (4, 2)
     """
 
-    guarded = ("fun", "vmap_rule")  # what a trace that ran them depends on
+    guarded = ("fun", "vmap_rule")
+    undefined = "batching rule", "def_vmap"
 
     def __init__(self, fun: Callable):
-        check_callable("custom_vmap", fun)
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.vmap_rule: Callable | None = None
-        self._arguments = Arguments("custom_vmap", fun, ())
-
-    def __repr__(self) -> str:
-        return f"<custom_vmap {label_of(self.fun)}>"
+        super().__init__(fun)
 
     def def_vmap(self, vmap_rule: Callable) -> Callable:
         """Give the rule.
@@ -275,17 +267,8 @@ class custom_vmap:
         self.vmap_rule = vmap_rule
         return vmap_rule
 
-    def __call__(self, *args, **kwargs):
-        if self.vmap_rule is None:
-            raise AttributeError(f"No batching rule defined for custom_vmap function {label_of(self.fun)} using "
-                                 "def_vmap: give its rule before calling it")
-        args, _ = self._arguments.split(args, kwargs)
-        leaves, in_tree = trees.flatten(args)
-        self._arguments.check(in_tree, leaves)
-        flat = Flat("custom_vmap", self.fun, in_tree)
-        rule = VmapRule(self.vmap_rule, in_tree, self._arguments.label)
-        outs = perform(VmapCall(rule, rule, flat, [self.fun, self.vmap_rule]), leaves)
-        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
+    def _rule(self, fixed, in_tree):
+        return VmapCall, VmapRule(self.vmap_rule, in_tree, self._arguments.label)
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:

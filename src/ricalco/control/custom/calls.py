@@ -4,12 +4,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ricalco.avals import ShapedArray, options, trees
+from ricalco.avals import ShapedArray, options
 from ricalco.control.calls.programs import check_operands, transposed
 from ricalco.control.calls.remembered import told_apart
 from ricalco.control.custom.captures import any_tracer, captured_tracers, words_of
 from ricalco.control.custom.rules import Lifted, Mapped, Rule, UserRule, named
-from ricalco.core import Array, Primitive, Tracer, Zero, errors, interpreting, run_once, state
+from ricalco.core import Primitive, Tracer, Zero, errors, interpreting, run_once, state
 from ricalco.ir import ClosedJaxpr, DebugInfo, Var
 from ricalco.ir.evaluate import evaluate_reference
 from ricalco.ir.rewrite import hoist
@@ -17,140 +17,11 @@ from ricalco.ops.structure import aval_of, with_batch_dim
 from ricalco.tracing import StagedTracer, StagingTrace, enclosing, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.staging import keep_selected
-from ricalco.transforms.arguments import (
-    Flat,
-    argument_names,
-    check_array,
-    function_name,
-    label_of,
-    parameters_of,
-)
+from ricalco.transforms.arguments import Flat, function_name
 from ricalco.transforms.batching import BatchTrace, batched_program, vmap_flat
 from ricalco.transforms.forward import JVPTrace, JVPTracer
 
 _SHOWN = 3
-
-
-# --- arguments ----------------------------------------------------------------------------------------
-
-class Arguments:
-    """How the arguments of a function with rules are sorted: by position, without those not differentiated.
-
-    Attributes
-    ----------
-    fixed : tuple of int
-        The positions of the arguments that no rule differentiates.
-    """
-    __slots__ = ("construct", "function", "fixed", "label", "name", "_signature", "_count", "_names")
-
-    def __init__(self, construct: str, function: Callable, nondiff_argnums, nondiff_argnames=()):
-        self.construct, self.function = construct, function
-        self.label, self.name = label_of(function), function_name(function)
-        parameters = parameters_of(function)
-        names = [p.name for p in parameters or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        numbers = _sequence(nondiff_argnums)
-        if not all(isinstance(i, int) and not isinstance(i, bool) for i in numbers):
-            raise TypeError(f"{construct} of {label_of(function)}: nondiff_argnums must be an int or a sequence of "
-                            f"ints, got {nondiff_argnums!r}")
-        count = len(names)
-        starred = any(p.kind is p.VAR_POSITIONAL for p in parameters or ())
-        found = set()
-        for i in numbers:
-            if parameters is not None and not starred and not -count <= i < count:
-                raise ValueError(f"{construct} of {label_of(function)}: nondiff_argnums={nondiff_argnums!r} is out of "
-                                 f"range: the function has the parameters ({', '.join(names)})")
-            found.add(i + count if i < 0 else i)
-        for name in _sequence(nondiff_argnames):
-            if name not in names:
-                raise ValueError(f"{construct} of {label_of(function)}: nondiff_argnames has {name!r}, which is no "
-                                 f"positional parameter; there are ({', '.join(names)})")
-            found.add(names.index(name))
-        self.fixed = tuple(sorted(found))
-        self._signature = parameters
-        # How many arguments a call has that needs no sorting, if it passes all by position.
-        self._count = count if parameters is not None and not starred and len(parameters) == count else -1
-        self._names: dict[int, list[str]] = {}
-
-    def split(self, args: tuple, kwargs: dict) -> tuple[tuple, tuple]:
-        """The arguments that are differentiated, and the others, keyword arguments and defaults at their positions."""
-        if kwargs or len(args) != self._count:
-            args = self._positional(args, kwargs)
-        if not self.fixed:
-            return args, ()
-        if self.fixed[-1] >= len(args):
-            raise ValueError(f"{self.construct} of {label_of(self.function)}: nondiff_argnums has "
-                             f"{self.fixed[-1]}, but the call has {len(args)} positional arguments")
-        return (tuple([x for i, x in enumerate(args) if i not in self.fixed]), tuple([args[i] for i in self.fixed]))
-
-    def join(self, differentiated: Sequence, fixed: Sequence) -> list:
-        """All arguments in order again."""
-        if not self.fixed:
-            return list(differentiated)
-        first, second = iter(differentiated), iter(fixed)
-        count = len(differentiated) + len(fixed)
-        return [next(second) if i in self.fixed else next(first) for i in range(count)]
-
-    def names(self, count: int) -> list[str]:
-        """The names of the differentiated arguments, of which there are `count`."""
-        found = self._names.get(count)
-        if found is None:
-            names = argument_names(self.function, count + len(self.fixed))
-            found = self._names[count] = [name for i, name in enumerate(names) if i not in self.fixed]
-        return found
-
-    def leaf_names(self, in_tree) -> list[str]:
-        """The names of the leaves of the differentiated arguments: ``params['w']``."""
-        names = self.names(in_tree.num_children)
-        found = []
-        for path in trees.path_strings(in_tree):
-            place, _, rest = path[1:].partition("]")
-            found.append(names[int(place)] + rest)
-        return found
-
-    def check(self, in_tree, leaves: Sequence) -> None:
-        """Raise unless every leaf is an array or a number."""
-        for i, x in enumerate(leaves):
-            if isinstance(x, Array):
-                continue
-            try:
-                check_array(self.construct, "", x)
-            except TypeError as error:
-                name = self.leaf_names(in_tree)[i]
-                raise TypeError(
-                    f"{self.construct} of {label_of(self.function)}: argument {name} must be an array or a number, got "
-                    f"{x!r} of type {type(x).__name__}. Arguments that are not arrays go into nondiff_argnums."
-                ) from error
-
-    def _positional(self, args: tuple, kwargs: dict) -> tuple:
-        parameters = self._signature
-        if parameters is None:
-            if kwargs:
-                raise TypeError(f"{self.construct} of {label_of(self.function)}: the signature cannot be told, so that "
-                                f"the arguments {sorted(kwargs)} have to be passed by position")
-            return args
-        taken, rest = list(args), dict(kwargs)
-        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        for p in positional[len(args):]:
-            if p.name in rest and p.kind is not p.POSITIONAL_ONLY:
-                taken.append(rest.pop(p.name))
-            elif p.default is not p.empty:
-                taken.append(p.default)
-            else:
-                raise TypeError(f"{self.construct} of {label_of(self.function)}: missing the argument {p.name!r}")
-        starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        if len(args) > len(positional) and not starred:
-            raise TypeError(f"{self.construct} of {label_of(self.function)}: takes {len(positional)} positional "
-                            f"arguments ({', '.join(p.name for p in positional)}), got {len(args)}")
-        if rest:
-            raise TypeError(
-                f"{self.construct} of {label_of(self.function)}: keyword arguments could not be resolved to positions: "
-                f"{', '.join(sorted(rest))}. Rules see arguments by position; the function has the positional "
-                f"parameters ({', '.join(p.name for p in positional)})")
-        return tuple(taken)
-
-
-def _sequence(value) -> tuple:
-    return tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
 
 
 # --- the function ---------------------------------------------------------------------------------------

@@ -5,12 +5,20 @@ import functools
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import dtypes, tangent_aval, trees, types_differ
-from ricalco.control.custom.calls import Arguments, CustomCall, call_primitive, perform
+from ricalco.control.custom.calls import CustomCall, call_primitive
+from ricalco.control.custom.functions import FunctionWithRules
 from ricalco.control.custom.rules import SymbolicZero, UserRule, described, or_none, short, shown_zero, what_is
 from ricalco.core import Array, Zero
 from ricalco.ops.arithmetic import add
 from ricalco.ops.structure import aval_of
-from ricalco.transforms.arguments import Flat, as_array, check_array, check_callable, function_name, label_of
+from ricalco.transforms.arguments import (
+    as_array,
+    check_array,
+    check_arrays,
+    check_callable,
+    function_name,
+    label_of,
+)
 
 # --- the rule -------------------------------------------------------------------------------------------
 
@@ -34,9 +42,7 @@ class JvpRule(UserRule):
                             f"{what_is(pair)}. Return `f(*primals), tangent`.")
         outs, out_tree = trees.flatten(pair[0])
         paths = trees.path_strings(out_tree)
-        for i, x in enumerate(outs):
-            if not isinstance(x, Array):
-                check_array("custom_jvp", f"the primal output{paths[i]} of {self._rule}", x)
+        check_arrays("custom_jvp", f"the primal output{{}} of {self._rule}", paths, outs)
         dots, dots_tree = trees.flatten(pair[1])
         self.check_primals(self._who, outs, out_tree)
         if dots_tree != out_tree:
@@ -114,7 +120,7 @@ custom_jvp_call_p = call_primitive(JvpCall, "jvp")
 
 # --- the function ---------------------------------------------------------------------------------------
 
-class custom_jvp:
+class custom_jvp(FunctionWithRules):
     """A function whose derivative is given by a rule.
 
     The rule is used by every derivative, forward and reverse (by transposing what the rule does to tangents),
@@ -153,20 +159,8 @@ class custom_jvp:
     1.0
     """
 
-    guarded = ("fun", "jvp")  # what a trace that ran them depends on
-
-    def __init__(self, fun: Callable, nondiff_argnums: int | Sequence[int] = (),
-                 nondiff_argnames: str | Sequence[str] = ()):
-        check_callable("custom_jvp", fun)
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.jvp: Callable | None = None
-        self.symbolic_zeros = False
-        self._arguments = Arguments("custom_jvp", fun, nondiff_argnums, nondiff_argnames)
-        self.nondiff_argnums = self._arguments.fixed
-
-    def __repr__(self) -> str:
-        return f"<custom_jvp {label_of(self.fun)}>"
+    guarded = ("fun", "jvp")
+    undefined = "JVP", "defjvp"
 
     def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
         """Give the rule.
@@ -231,20 +225,8 @@ class custom_jvp:
 
         self.defjvp(jvp)
 
-    def __call__(self, *args, **kwargs):
-        if self.jvp is None:
-            raise AttributeError(f"No JVP defined for custom_jvp function {label_of(self.fun)} using defjvp: give its "
-                                 "rule before calling it")
-        primals, fixed = self._arguments.split(args, kwargs)
-        leaves, in_tree = trees.flatten(primals)
-        self._arguments.check(in_tree, leaves)
-        function = self.fun
-        if self.nondiff_argnums:
-            function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
-        flat = Flat("custom_jvp", function, in_tree, self._arguments.name)
-        rule = JvpRule(self.jvp, fixed, in_tree, self.symbolic_zeros, self._arguments.label)
-        outs = perform(JvpCall(rule, rule, flat, [self.fun, self.jvp, *fixed]), leaves)
-        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
+    def _rule(self, fixed, in_tree):
+        return JvpCall, JvpRule(self.jvp, fixed, in_tree, self.symbolic_zeros, self._arguments.label)
 
 
 def _added(x, y):

@@ -1,13 +1,13 @@
 """`custom_vjp`: a function whose reverse-mode derivative is given."""
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ricalco.avals import tangent_aval, trees
 from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import Arguments, CapturedTracerError, CustomCall, call_primitive, perform
+from ricalco.control.custom.calls import CapturedTracerError, CustomCall, call_primitive
 from ricalco.control.custom.captures import captured_tracers, words_of
+from ricalco.control.custom.functions import FunctionWithRules
 from ricalco.control.custom.rules import Mapped, Rule, or_none
 from ricalco.control.custom.vjp_rules import (
     CustomVJPPrimal,
@@ -17,7 +17,7 @@ from ricalco.control.custom.vjp_rules import (
 )
 from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, state
 from ricalco.ops.structure import aval_of, instantiate, tangents_where
-from ricalco.transforms.arguments import Flat, argument_names, check_callable, function_name, is_inexact, label_of
+from ricalco.transforms.arguments import argument_names, check_callable, function_name, is_inexact, label_of
 from ricalco.transforms.batching import with_dim
 
 # --- the call and its equations -----------------------------------------------------------------------------
@@ -94,7 +94,7 @@ custom_lin_p = Primitive(
 
 # --- the function ---------------------------------------------------------------------------------------
 
-class custom_vjp:
+class custom_vjp(FunctionWithRules):
     """A function whose reverse-mode derivative is given by two rules.
 
     Parameters
@@ -134,21 +134,9 @@ class custom_vjp:
     0.5
     """
 
-    guarded = ("fun", "fwd", "bwd")  # what a trace that ran them depends on
-
-    def __init__(self, fun: Callable, nondiff_argnums: int | Sequence[int] = (),
-                 nondiff_argnames: str | Sequence[str] = ()):
-        check_callable("custom_vjp", fun)
-        functools.update_wrapper(self, fun)
-        self.fun = fun
-        self.fwd: Callable | None = None
-        self.bwd: Callable | None = None
-        self.symbolic_zeros = self.optimize_remat = False
-        self._arguments = Arguments("custom_vjp", fun, nondiff_argnums, nondiff_argnames)
-        self.nondiff_argnums = self._arguments.fixed
-
-    def __repr__(self) -> str:
-        return f"<custom_vjp {label_of(self.fun)}>"
+    guarded = ("fun", "fwd", "bwd")
+    undefined = "VJP", "defvjp"
+    optimize_remat = False
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
         """Give the rules.
@@ -175,24 +163,12 @@ class custom_vjp:
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros, self.optimize_remat = symbolic_zeros, optimize_remat
 
-    def __call__(self, *args, **kwargs):
-        if self.fwd is None or self.bwd is None:
-            raise AttributeError(f"No VJP defined for custom_vjp function {label_of(self.fun)} using defvjp: give its "
-                                 "rules before calling it")
-        primals, fixed = self._arguments.split(args, kwargs)
+    def _rule(self, fixed, in_tree):
         for place, x in zip(self.nondiff_argnums, fixed):
             for leaf in trees.leaves(x):
                 if isinstance(leaf, Tracer):
                     raise _traced_nondiff(self._arguments.label, argument_names(self.fun, place + 1)[place], leaf)
-        leaves, in_tree = trees.flatten(primals)
-        self._arguments.check(in_tree, leaves)
-        function = self.fun
-        if self.nondiff_argnums:
-            function = lambda *primals: self.fun(*self._arguments.join(primals, fixed))  # noqa: E731
-        flat = Flat("custom_vjp", function, in_tree, self._arguments.name)
-        rule = ForwardRule(self.fwd, self.bwd, fixed, self._arguments, in_tree, self.symbolic_zeros)
-        outs = perform(VjpCall(rule, rule, flat, [self.fun, self.fwd, self.bwd, *fixed]), leaves)
-        return trees.unflatten(flat.out_tree if flat.out_tree is not None else rule.out_tree, outs)
+        return VjpCall, ForwardRule(self.fwd, self.bwd, fixed, self._arguments, in_tree, self.symbolic_zeros)
 
 
 def _traced_nondiff(label: str, name: str, leaf: Tracer) -> errors.UnexpectedTracerError:

@@ -7,11 +7,19 @@ import optree
 
 from ricalco.avals import ShapedArray, dtypes, tangent_aval, trees
 from ricalco.control.calls.programs import take
-from ricalco.control.custom.calls import Arguments
+from ricalco.control.custom.functions import Arguments
 from ricalco.control.custom.rules import Rule, SymbolicZero, UserRule, described, short, shown_zero, what_is
 from ricalco.core import Array
 from ricalco.ops.structure import aval_of, convert_element_type
-from ricalco.transforms.arguments import as_array, check_array, function_name, is_array, is_inexact, label_of
+from ricalco.transforms.arguments import (
+    as_array,
+    check_array,
+    check_arrays,
+    function_name,
+    is_array,
+    is_inexact,
+    label_of,
+)
 
 
 class CustomVJPPrimal:
@@ -84,10 +92,8 @@ class ForwardRule(UserRule):
             raise TypeError(f"{self._who} must produce a pair (primal_out, residuals), got {what_is(pair)}. The "
                             "residuals are what bwd needs; without any, return `out, None`.")
         outs, out_tree = trees.flatten(pair[0])
-        for i, x in enumerate(outs):
-            if not isinstance(x, Array):
-                path = trees.path_strings(out_tree)[i]
-                check_array("custom_vjp", f"the primal output{path} of the fwd rule {label_of(self.fwd)}", x)
+        check_arrays("custom_vjp", f"the primal output{{}} of the fwd rule {label_of(self.fwd)}",
+                     trees.path_strings(out_tree), outs)
         self.check_primals(self._who, outs, out_tree)
         residuals, res_tree = trees.flatten(pair[1])
         for i, x in enumerate(residuals):
