@@ -514,7 +514,7 @@ def test_arrays_large_and_small_in_turn(monkeypatch):
             calls += 1
         assert f.cache_info().misses == i + 2 and calls <= 2, (i, calls)
     guards = next(iter(f._jit.entries.values())).guards
-    assert [c.always for c in guards.contents] == [True, False, False, False, False]
+    assert [c.always for c in guards.contents.values()] == [True, False, False, False, False]
 
 
 def test_one_element_of_a_large_array_is_found_within_the_promised_calls():
@@ -532,7 +532,7 @@ def test_one_element_of_a_large_array_is_found_within_the_promised_calls():
 def test_small_arrays_are_compared_on_every_call_up_to_a_total():
     arrays = [np.zeros(1000, np.float32) for _ in range(30)]
     guards = guards_of(lambda x: x + sum(a[0] for a in arrays), 1.0)
-    assert sum(c.always for c in guards.contents) == checks._SMALL_TOTAL // 4000
+    assert sum(c.always for c in guards.contents.values()) == checks._SMALL_TOTAL // 4000
 
 
 @pytest.mark.parametrize("array", [

@@ -1,16 +1,22 @@
 """Guards compiled to one generated function: identity first, equality where that fails, array contents in turn."""
 from __future__ import annotations
 
+import os
 import types
 import weakref
+from array import array
+from collections import deque
 from collections.abc import Callable
+from functools import cache
+from keyword import iskeyword
 from operator import is_
+from typing import NamedTuple
 
 import numpy as np
 
 from ricalco.core import Array, Tracer
 from ricalco.jit.guards import _ENVIRONMENT, MISSING, Walk
-from ricalco.jit.kinds import equal, equal_arrays, equal_functions
+from ricalco.jit.kinds import equal, equal_arrays, equal_functions, kind_of
 from ricalco.jit.runners import generated
 
 _SMALL = 4096  # bytes up to which an array's contents are compared on every call
@@ -90,6 +96,157 @@ class ArrayContents:
         return other
 
 
+class Step(NamedTuple):
+    """One way from a value to the next.
+
+    Attributes
+    ----------
+    text : str
+        Python for the next value, of ``{v}``, the one before, and ``{a}``, the argument of the step; or ``{a0}`` and
+        ``{a1}``, if the argument is what is read from, the key, and at last the name.
+    words : str
+        The path, of ``{at}``, that of the value before, the argument or its ``{name}``, or its repr ``{r}``.
+    of : str or None
+        If the path starts anew here, what the function at the end of the old one is called.
+    """
+    text: str
+    words: str
+    of: str | None = None
+
+
+STEPS = {
+    "function": Step("function", ""),
+    "self of call": Step("function", "self"),
+    "constant": Step("{a0}", "static {name}"),
+    "global": Step("{a0}[{a1}]", "global {name}"),
+    "environment": Step("environment.get({a0})", "os.environ[{name!r}]"),
+    "cell": Step("{v}.__closure__[{a0}].cell_contents", "closure {name}", ""),
+    "default": Step("{v}.__defaults__[{a0}]", "default {name}", ""),
+    "keyword default": Step("{v}.__kwdefaults__[{a}]", "default {a}", ""),
+    "code": Step("{v}.__code__", "the code", ""),
+    "self": Step("{v}.__self__", "self", ""),
+    "partial argument": Step("{v}.args[{a}]", "argument {a}", "partial "),
+    "partial keyword": Step("{v}.keywords[{a}]", "{a}", "partial "),
+    "function of partial": Step("{v}.func", "{at}"),
+    "function of method": Step("{v}.__func__", "{at}"),
+    "wrapped": Step("{v}.__wrapped__", "{at}"),
+    "attribute": Step("getattr({v}, {a})", "{at}.{a}"),
+    "own": Step("{v}.__dict__[{a}]", "{at}.{a}"),
+    "item": Step("{v}[{a}]", "{at}[{r}]"),
+    "entry": Step("entry({v}, {a}, MISSING)", "{at}[{r}]"),
+    "length": Step("len({v})", "len({at})"),
+    "context": Step("{v}.get()", "{at}.get()"),
+    "context or none": Step("{v}.get(MISSING)", "{at}.get()"),
+    "method": Step("{a0}[{a1}]", "{name}"),
+    "wrapped method": Step("{a0}[{a1}].__func__", "{name}"),
+    "getter": Step("{a0}[{a1}].fget", "{name}"),
+    "cached getter": Step("{a0}[{a1}].func", "{name}"),
+}
+_NAMES = {"MISSING": MISSING, "entry": dict.get, "environment": _ENVIRONMENT, "is_": is_, "type": type}
+
+
+@cache
+def _fetching() -> dict[str, Callable]:
+    """The steps as functions of the value before, the argument, and the function that is checked."""
+    return {name: eval("lambda v, a, function: " + step.text.format(v="v", a="a", a0="a[0]", a1="a[1]"), _NAMES)
+            for name, step in STEPS.items()}
+
+
+def path_of(fetches, node: int) -> str:
+    """How a function reaches a value: ``global cfg['lr']``."""
+    return "".join(_path(fetches, node)).strip()
+
+
+def _path(fetches, node: int) -> tuple[str, str]:
+    """The path, and of which function it is."""
+    parent, name, argument = fetches[node]
+    step, (at, of) = STEPS[name], _path(fetches, parent) if parent >= 0 else ("", "")
+    if step.of is not None:
+        plain = at.removeprefix("global ").removeprefix("closure ")
+        of = f" of {step.of}{plain}".rstrip() if step.of or plain else ""
+    return step.words.format(at=at, a=argument, name=argument[-1] if type(argument) is tuple and argument else "",
+                             r=_shown(argument) if "{r}" in step.words else ""), of
+
+
+def _shown(key) -> str:
+    return repr(key) if kind_of(type(key)) == "simple" or type(key) is tuple else f"<{type(key).__name__}>"
+
+
+# --- kinds of guards ---------------------------------------------------------------------------------
+
+def _same_value(expected, now, content) -> bool:
+    return equal(expected, now)
+
+
+def _same_array(expected, now, content) -> bool:
+    return now is expected() or (isinstance(now, np.ndarray) and now.nbytes <= _FULL_BYTES and content is not None
+                                 and content.agrees(now))
+
+
+def _same_device(expected, now, content) -> bool:
+    return (isinstance(now, Array) and not isinstance(now, Tracer) and now.aval is expected.aval
+            and not expected.is_deleted() and not now.is_deleted() and equal_arrays(expected, now))
+
+
+def _itself(value):
+    return value
+
+
+class Kind(NamedTuple):
+    """How one kind of value is guarded.
+
+    Attributes
+    ----------
+    condition : str
+        Python that is true where ``{v}`` may not be what is expected, ``{e}`` (of this ``{size}``, and the type
+        ``{kind}``); it is looked at on every call.
+    same : callable
+        ``(expected, now, content)``: whether another object is what is expected, by type and value.
+    adopt : callable or None
+        From an equal value to what is expected from then on; None if that does not change.
+    old : callable
+        ``(expected, now, content)``: the value to show for what was expected.
+    new : callable
+        From the value now to the one to show.
+    """
+    condition: str = "{v} is not {e}"
+    same: Callable = _same_value
+    adopt: Callable | None = None
+    old: Callable = lambda expected, now, content: expected
+    new: Callable = _itself
+
+
+KINDS = {
+    "value": Kind(adopt=_itself),
+    "tuple": Kind(adopt=_itself),
+    "length": Kind("{v} != {e}"),
+    "environment": Kind(adopt=_itself, old=lambda expected, now, content: _decoded(expected),
+                        new=lambda now: _decoded(now)),
+    "list": Kind("len({v}) != {size} or not all(map(is_, {v}, {e}))", adopt=lambda now: now.copy()),
+    "set": Kind("type({v}) is not {kind} or {v} != {e}"),
+    "bytes": Kind("type({v}) is not bytearray or {v} != {e}",
+                  lambda expected, now, content: hasattr(now, "hex") and bytes(now) == expected),
+    "buffer": Kind("{v}.tobytes() != {e}",
+                   lambda expected, now, content: hasattr(now, "tobytes") and bytes(now) == expected,
+                   old=lambda expected, now, content: (
+                       array(now.typecode, expected) if isinstance(now, array) else expected)),
+    "array": Kind("{v} is not {e}()", _same_array, weakref.ref,
+                  lambda expected, now, content: content.old() if content is not None else None),
+    "contents": Kind(old=lambda expected, now, content: content.old()),  # of an array that no known path leads to
+    "device": Kind(same=_same_device, adopt=_itself),
+    "reference": Kind(),
+    "code": Kind(same=lambda expected, now, content: now == expected and now.co_filename == expected.co_filename,
+                 adopt=_itself),
+    "type": Kind("type({v}) is not {e}", lambda expected, now, content: type(now) is expected, new=type),
+    "function": Kind(same=lambda expected, now, content: equal_functions(expected, now), adopt=_itself),
+}
+
+
+def _decoded(value: bytes | None) -> str | None:
+    """The text of an environment variable, of which the bytes are kept."""
+    return os.fsdecode(value) if value is not None else None
+
+
 class Guards:
     """What must still be true for a trace to be used.
 
@@ -103,7 +260,8 @@ class Guards:
     ----------
     expected : list
         By the number of a guard. An equal value that took the place of another is expected from then on.
-    contents : list of ArrayContents
+    contents : dict of int to ArrayContents
+        By the number of the guard.
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
@@ -115,7 +273,7 @@ class Guards:
         self.nodes = [g[0] for g in walk.guards]
         self.kinds = [g[1] for g in walk.guards]
         self.expected = [g[2] for g in walk.guards]
-        self.contents: list[ArrayContents] = []
+        self.contents: dict[int, ArrayContents] = {}
         self.captures: dict[int, object] = {}
         self.unreached: list = []
         self._told: set[int] = set()
@@ -124,7 +282,7 @@ class Guards:
         self._changed: ArrayContents | None = None
         if captures or "array" in self.kinds:
             self._add_arrays(captures)
-        self._by_turns = [c for c in self.contents if not c.always]
+        self._set_turns()
 
     def _add_arrays(self, captures) -> None:
         captured = self.walk.captured
@@ -155,8 +313,11 @@ class Guards:
 
     def _add_contents(self, index: int, reference, array: np.ndarray, left: int) -> int:
         always = array.nbytes <= _SMALL and array.nbytes <= left
-        self.contents.append(ArrayContents(index, reference, array, always))
+        self.contents[index] = ArrayContents(index, reference, array, always)
         return left - array.nbytes if always else left
+
+    def _set_turns(self) -> None:
+        self._by_turns = [c for c in self.contents.values() if not c.always]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -164,20 +325,20 @@ class Guards:
     def path(self, index: int) -> str:
         """How the function reaches what a guard is about."""
         node = self.nodes[index]
-        return self.walk.path(node) if node >= 0 else self.captures[index].name or "an array"
+        return path_of(self.walk.fetches, node) if node >= 0 else self.captures[index].name or "an array"
 
     @property
     def unguarded(self) -> list[str]:
         """Paths to what is not looked at though the function may depend on it."""
-        return [self.walk.path(node) for node in self.walk.unguarded] + [
+        return [path_of(self.walk.fetches, node) for node in self.walk.unguarded] + [
             c.name or "an array" for c in self.unreached if not isinstance(c.source, np.ndarray)]
 
     def drop(self, indices: set[int]) -> None:
         """Do not look at these guards any more, nor at what lies within: they have been told."""
         nodes = {self.nodes[i] for i in indices}
         self._told |= indices | {i for i, node in enumerate(self.nodes) if self._lies_in(node, nodes)}
-        self.contents = [c for c in self.contents if c.index not in self._told]
-        self._by_turns = [c for c in self.contents if not c.always]
+        self.contents = {i: c for i, c in self.contents.items() if i not in self._told}
+        self._set_turns()
         self._scope = self._changed = None
 
     def for_another(self) -> Guards:
@@ -186,7 +347,8 @@ class Guards:
         for name in Guards.__slots__:
             if name != "__weakref__":
                 setattr(other, name, getattr(self, name))
-        other.expected, other._told, other._turn, other._calls = list(self.expected), set(), 0, 0
+        other.expected, other.contents = list(self.expected), dict(self.contents)
+        other._told, other._turn, other._calls = set(), 0, 0
         other._scope = other._changed = None
         return other
 
@@ -213,14 +375,14 @@ class Guards:
 
     def _values(self, function) -> list:
         """The value that each step leads to now; `MISSING` where there is none."""
-        values: list = []
+        values, fetching = [], _fetching()
         for parent, operation, argument in self.walk.fetches:
             start = values[parent] if parent >= 0 else None
             if start is MISSING:
                 values.append(MISSING)
                 continue
             try:
-                values.append(_OPERATIONS[operation](start, argument, function))
+                values.append(fetching[operation](start, argument, function))
             except _ERRORS:
                 values.append(MISSING)
         return values
@@ -235,61 +397,37 @@ class Guards:
             if not self._same(i, now):
                 return i
             self._adopt(i, now)
-        for content in self.contents:
-            if content.differs():
-                return content.index
-        return -1
+        return next((i for i, content in self.contents.items() if content.differs()), -1)
 
     def _adopt(self, i: int, now) -> None:
-        kind, expected = self.kinds[i], self.expected[i]
-        if kind == "array":
-            array = expected()
-            if now is array:
-                return
-            reference = weakref.ref(now)
-            self.contents = [c.moved(reference) if c.index == i else c for c in self.contents]
-            self._by_turns = [c for c in self.contents if not c.always]
-            new = reference
-        elif kind in ("value", "tuple", "device", "function", "code"):
-            new = now
-        elif kind == "list":
-            new = now.copy()
-        else:
+        """Expect a value, which equals the expected one, from now on."""
+        adopt = KINDS[self.kinds[i]].adopt
+        new = adopt(now) if adopt is not None else self.expected[i]
+        if new is self.expected[i]:
             return
-        if new is not expected:
-            self.expected[i] = new
-            if self._scope is not None:
-                self._scope[f"e{i}"] = new
+        self.expected[i] = new
+        if i in self.contents:
+            self.contents[i] = self.contents[i].moved(new)
+            self._set_turns()
+        if self._scope is not None:
+            self._scope[f"e{i}"] = new
 
     def _same(self, i: int, now) -> bool:
         """Whether a value is what is expected, by type and value."""
-        expected, kind = self.expected[i], self.kinds[i]
+        expected = self.expected[i]
         if now is expected:
             return True
         if now is MISSING or expected is MISSING:
             return False
-        if kind == "array":
-            return self._same_array(i, now)
-        if kind == "device":
-            return (isinstance(now, Array) and not isinstance(now, Tracer) and now.aval is expected.aval
-                    and _readable(now, expected) and equal_arrays(expected, now))
-        if kind == "code":
-            return now == expected and now.co_filename == expected.co_filename
-        if kind == "type":
-            return type(now) is expected
-        if kind == "function":
-            return equal_functions(expected, now)
-        if kind in ("bytes", "buffer"):
-            return hasattr(now, "tobytes" if kind == "buffer" else "hex") and bytes(now) == expected
-        return equal(expected, now)
+        return KINDS[self.kinds[i]].same(expected, now, self.contents.get(i))
 
-    def _same_array(self, i: int, now) -> bool:
-        if now is self.expected[i]():
-            return True
-        if not isinstance(now, np.ndarray) or now.nbytes > _FULL_BYTES:
-            return False
-        content = next((c for c in self.contents if c.index == i), None)
-        return content is not None and content.agrees(now)
+    def old(self, i: int, now):
+        """What was expected, to be shown; None if it is not known any more."""
+        return KINDS[self.kinds[i]].old(self.expected[i], now, self.contents.get(i))
+
+    def new(self, i: int, now):
+        """A value that is not what was expected, to be shown."""
+        return KINDS[self.kinds[i]].new(now)
 
     def failures(self, function) -> list[tuple[int, object]]:
         """Every guard that fails, with the value now: `MISSING` where there is none, `ArrayContents` if in place.
@@ -304,7 +442,7 @@ class Guards:
                 found.append((i, values[node]))
                 nodes.add(node)
         known = {i for i, _ in found}
-        return found + [(c.index, c) for c in self.contents if c.index not in known and c.differs()]
+        return found + [(i, c) for i, c in self.contents.items() if i not in known and c.differs()]
 
     def _lies_in(self, node: int, nodes: set[int]) -> bool:
         """Whether a step starts at one of `nodes`, or at one that does."""
@@ -324,7 +462,7 @@ class Guards:
             if len({id(values[node]) for node in self.walk.entered}) < len(self.walk.entered):
                 return False  # what were two objects is one here
         return (all([self._same(i, values[node]) for i, node in enumerate(self.nodes) if node >= 0])
-                and not any([c.differs() for c in self.contents]))
+                and not any([c.differs() for c in self.contents.values()]))
 
     def facts(self) -> list[tuple[str, str, object]]:
         """Path, kind and expected value of each guard."""
@@ -352,47 +490,11 @@ def _readable(*arrays) -> bool:
     return not any(a.is_deleted() for a in arrays)
 
 
-# --- fetching and code -----------------------------------------------------------------------------
-
-_OPERATIONS: dict[str, Callable] = {
-    "function": lambda v, a, f: f,
-    "constant": lambda v, a, f: a[0],
-    "global": lambda v, a, f: a[0][a[1]],
-    "environment": lambda v, a, f: _ENVIRONMENT.get(a[1]),
-    "cell": lambda v, a, f: v.__closure__[a[0]].cell_contents,
-    "default": lambda v, a, f: v.__defaults__[a[0]],
-    "keyword default": lambda v, a, f: v.__kwdefaults__[a],
-    "attribute": lambda v, a, f: getattr(v, a),
-    "own": lambda v, a, f: v.__dict__[a],
-    "item": lambda v, a, f: v[a],
-    "entry": lambda v, a, f: dict.get(v, a, MISSING),
-    "length": lambda v, a, f: len(v),
-    "context": lambda v, a, f: v.get(),
-    "context or none": lambda v, a, f: v.get(MISSING),
-    "partial argument": lambda v, a, f: v.args[a],
-    "partial keyword": lambda v, a, f: v.keywords[a],
-    "function of partial": lambda v, a, f: v.func,
-    "self": lambda v, a, f: v.__self__,
-    "self of call": lambda v, a, f: f,
-    "function of method": lambda v, a, f: v.__func__,
-    "wrapped": lambda v, a, f: v.__wrapped__,
-    "code": lambda v, a, f: v.__code__,
-    "method": lambda v, a, f: a[0].__dict__[a[1]],
-    "wrapped method": lambda v, a, f: a[0].__dict__[a[1]].__func__,
-    "getter": lambda v, a, f: a[0].__dict__[a[1]].fget,
-    "cached getter": lambda v, a, f: a[0].__dict__[a[1]].func,
-}
-_TEXT = {
-    "function": "function", "self of call": "function", "cell": "{v}.__closure__[{a[0]}].cell_contents",
-    "default": "{v}.__defaults__[{a[0]}]", "attribute": "{v}.{a}", "length": "len({v})", "context": "{v}.get()",
-    "context or none": "{v}.get(MISSING)", "partial argument": "{v}.args[{a}]", "function of partial": "{v}.func",
-    "self": "{v}.__self__", "function of method": "{v}.__func__", "wrapped": "{v}.__wrapped__", "code": "{v}.__code__",
-}
-
+# --- code ------------------------------------------------------------------------------------------
 
 def generate(guards: Guards) -> dict:
     """The functions ``holds(function)`` and ``make(run, slow, function)``, with the names that they use."""
-    scope: dict = {"MISSING": MISSING, "is_": is_, "turn": guards.turn}
+    scope = {**_NAMES, "turn": guards.turn}
     fetches = guards.walk.fetches
     uses = dict.fromkeys(range(len(fetches)), 0)
     needed: set[int] = set()
@@ -407,12 +509,11 @@ def generate(guards: Guards) -> dict:
             node = fetches[node][0]
             if node >= 0:
                 uses[node] += 1
-    known = {c.index: c for c in guards.contents if c.always}
     texts: dict[int, str] = {}
     checks: list[tuple[str, int]] = []  # a line, or a condition with the number of its guard
     fixed: list[str] = []  # parts of the function that cannot change: its cells, what it is bound to
     for node in sorted(needed):
-        text = _expression(texts, node, fetches[node], scope)
+        text = _expression(texts.get(fetches[node][0], ""), node, *fetches[node][1:], scope)
         if fetches[node][0] == 0 and fetches[node][1] in ("cell", "self"):
             part = text.removesuffix(".cell_contents")
             fixed.append(f"h{node} = {part}")
@@ -422,9 +523,9 @@ def generate(guards: Guards) -> dict:
             text = f"v{node}"
         texts[node] = text
         for i in by_node.get(node, ()):
-            checks.append((_condition(guards, i, text, scope, known.get(i)), i))
-    for i, content in known.items():
-        if guards.nodes[i] < 0:
+            checks.append((_condition(guards, i, text, scope), i))
+    for i, content in guards.contents.items():
+        if guards.nodes[i] < 0 and content.always:
             scope[f"c{i}"] = content.differs
             checks.append((f"c{i}()", i))
     if guards._by_turns:
@@ -459,57 +560,28 @@ def make(run, slow, function):
 """
 
 
-def _expression(texts, node: int, fetch, scope: dict) -> str:
-    parent, operation, argument = fetch
-    v = texts.get(parent, "")
-    if operation in _TEXT and (operation != "attribute" or argument.isidentifier()):
-        return _TEXT[operation].format(v=v, a=argument)
-    name = f"a{node}"
-    scope[name] = argument
-    if operation == "global":
-        scope[name] = argument[0]
-        return f"{name}[{argument[1]!r}]"
-    if operation in ("method", "wrapped method", "getter", "cached getter"):
-        scope[name] = argument[0].__dict__
-        end = {"method": "", "wrapped method": ".__func__", "getter": ".fget", "cached getter": ".func"}[operation]
-        return f"{name}[{argument[1]!r}]{end}"
-    if operation == "constant":
-        scope[name] = argument[0]
-        return name
-    if operation == "environment":
-        scope["environment"], scope[name] = _ENVIRONMENT, argument[1]
-        return f"environment.get({name})"
-    if operation == "entry":
-        scope["entry"] = dict.get
-        return f"entry({v}, {name}, MISSING)"
-    if type(argument) in (int, str):
-        name = repr(argument)
-    return {"item": f"{v}[{name}]", "partial keyword": f"{v}.keywords[{name}]", "attribute": f"getattr({v}, {name})",
-            "own": f"{v}.__dict__[{name}]", "keyword default": f"{v}.__kwdefaults__[{name}]"}[operation]
+def _expression(start: str, node: int, step: str, argument, scope: dict) -> str:
+    """The Python of one step, from the value that `start` is the Python of."""
+    if step == "attribute" and argument.isidentifier() and not iskeyword(argument):
+        return f"{start}.{argument}"
+    text, given = STEPS[step].text, {"v": start}
+    for name, part in (("a", argument), *zip(("a0", "a1"), argument if type(argument) is tuple else ())):
+        if f"{{{name}}}" in text:
+            given[name] = repr(part) if type(part) in (int, str) else f"{name}_{node}"
+            scope[f"{name}_{node}"] = part
+    return text.format(**given)
 
 
-def _condition(guards: Guards, i: int, text: str, scope: dict, content: ArrayContents | None) -> str:
-    kind, expected, name = guards.kinds[i], guards.expected[i], f"e{i}"
+def _condition(guards: Guards, i: int, text: str, scope: dict) -> str:
+    """The Python that says whether a guard fails by what is looked at first."""
+    expected, content, name = guards.expected[i], guards.contents.get(i), f"e{i}"
     scope[name] = expected
-    if kind == "list":
-        return f"len({text}) != {len(expected)} or not all(map(is_, {text}, {name}))"
-    if kind == "set":
-        scope["type"] = type
-        return f"type({text}) is not {type(expected).__name__} or {text} != {name}"
-    if kind == "bytes":
-        return f"type({text}) is not bytearray or {text} != {name}"
-    if kind == "buffer":
-        return f"{text}.tobytes() != {name}"
-    if kind == "type":
-        return f"type({text}) is not {name}"
-    if kind == "array":
-        if content is None:
-            return f"{text} is not {name}()"
-        scope[f"c{i}"] = content.known
-        return f"{text} is not {name}() or {text}.tobytes() != c{i}"
-    if guards.walk.fetches[guards.nodes[i]][1] == "length":
-        return f"{text} != {name}"
-    return f"{text} is not {name}"
+    condition = KINDS[guards.kinds[i]].condition.format(
+        v=text, e=name, kind=type(expected).__name__, size=len(expected) if type(expected) in (list, deque) else 0)
+    if content is None or not content.always:
+        return condition
+    scope[f"c{i}"] = content.known
+    return f"{condition} or {text}.tobytes() != c{i}"
 
 
 def codes_of(eqns) -> set[types.CodeType]:

@@ -61,7 +61,7 @@ def live_parts(functions, codes) -> Live:
 
 
 class Walk:
-    """The walk from one function; afterwards it says what to check.
+    """The walk from one function; afterwards it says what to check, as names of records and their arguments.
 
     Parameters
     ----------
@@ -79,12 +79,11 @@ class Walk:
     Attributes
     ----------
     fetches : list of (int, str, object)
-        Steps from one value to the next: the number of the step it starts from or -1, an operation, its argument.
+        Steps from one value to the next: the number of the step it starts from or -1, one of `checks.STEPS`, its
+        argument.
     guards : list of (int, str, object)
-        What must be as it was: the step that gives it, a kind, the expected value. Kinds are ``value`` (simple, by
-        identity and then equality), ``tuple``, ``list``, ``set``, ``bytes``, ``buffer`` (snapshots of containers),
-        ``array`` (NumPy, by weak reference), ``device`` (an array of ours), ``reference``, ``code``, ``type`` and
-        ``function``.
+        What must be as it was: the step that gives it, a kind of `checks.KINDS`, the expected value; of a container a
+        snapshot, of a NumPy array a weak reference.
     opaque : list of (int, callable)
         Values whose insides are not looked at, by reference: another function may use the trace only if it has the
         same ones.
@@ -294,8 +293,8 @@ class Walk:
         if len(steps) == 1 and isinstance(steps[0][1], str) and steps[0][0] in ("item", "environment"):
             key = steps[0][1]
             if _ENVIRONMENT is not None:
-                node = self._fetch(-1, "environment", (key, os.environ.encodekey(key)))
-                self.guards.append((node, "value", _ENVIRONMENT.get(os.environ.encodekey(key))))
+                node = self._fetch(-1, "environment", (os.environ.encodekey(key), key))
+                self.guards.append((node, "environment", _ENVIRONMENT.get(os.environ.encodekey(key))))
 
     # --- values
 
@@ -352,7 +351,7 @@ class Walk:
             else:
                 self.guards.append((node, "list", value.copy()))
             return
-        self.guards.append((self._fetch(node, "length", None), "value", len(value)))
+        self.guards.append((self._fetch(node, "length", None), "length", len(value)))
         if len(value) > _LIMIT_ITEMS:
             self.unguarded.append(node)
             return
@@ -363,7 +362,7 @@ class Walk:
         named = [k for k in value if type(k) in (str, int) and k in self._constants]
         keys = named or value
         if not named:
-            self.guards.append((self._fetch(node, "length", None), "value", len(value)))
+            self.guards.append((self._fetch(node, "length", None), "length", len(value)))
         if len(keys) > _LIMIT_ITEMS:
             self.unguarded.append(node)
             return
@@ -502,49 +501,12 @@ class Walk:
         else:
             f, operation = member, "method"
         if id(f) not in self._seen and isinstance(f, (types.FunctionType, functools.partial)):
-            self._callable(self._fetch(-1, operation, (owner, name)), f)
-
-    # --- words
-
-    def path(self, node: int) -> str:
-        """How the function reaches a value: ``global cfg['lr']``."""
-        return "".join(self._path(node)).strip()
-
-    def _path(self, node: int) -> tuple[str, str]:
-        """The path, and of which function it is."""
-        parent, operation, argument = self.fetches[node]
-        at, of = self._path(parent) if parent >= 0 else ("", "")
-        plain = at.removeprefix("global ").removeprefix("closure ")
-        if operation in ("partial argument", "partial keyword"):
-            at, of = "", f" of partial {plain}".rstrip()
-        elif operation in ("cell", "default", "keyword default", "code", "self"):
-            at, of = "", f" of {plain}" if plain else ""
-        if operation in ("global", "cell", "default", "constant"):
-            argument = argument[1]
-        elif operation == "environment":
-            argument = argument[0]
-        elif operation in ("method", "wrapped method", "getter", "cached getter"):
-            argument = f"{argument[0].__name__}.{argument[1]}"
-        words = _PATHS[operation]
-        return words.format(at=at, a=argument, r=_shown(argument) if "{r}" in words else ""), of
-
-
-def _shown(key) -> str:
-    return repr(key) if kind_of(type(key)) == "simple" or type(key) is tuple else f"<{type(key).__name__}>"
+            self._callable(self._fetch(-1, operation, (owner.__dict__, name, f"{owner.__name__}.{name}")), f)
 
 
 _VISITS = {"sequence": Walk._sequence, "mapping": Walk._mapping, "set": Walk._set, "bytes": Walk._bytes,
            "buffer": Walk._buffer, "context": Walk._context, "class": Walk._class, "object": Walk._object,
            "opaque": Walk._opaque, "parts": Walk._parts, "hidden": Walk._hidden, "module": Walk._opaque}
-_PATHS = {
-    "function": "", "constant": "static {a}", "global": "global {a}", "cell": "closure {a}", "default": "default {a}",
-    "keyword default": "default {a}", "attribute": "{at}.{a}", "own": "{at}.{a}", "item": "{at}[{r}]",
-    "entry": "{at}[{r}]", "length": "len({at})", "context": "{at}.get()", "context or none": "{at}.get()",
-    "environment": "os.environ[{r}]", "partial argument": "argument {a}", "partial keyword": "{a}",
-    "function of partial": "{at}", "self": "self", "self of call": "self",
-    "function of method": "{at}", "wrapped": "{at}", "code": "the code", "method": "{a}", "wrapped method": "{a}",
-    "getter": "{a}", "cached getter": "{a}",
-}
 
 
 def _default_name(f: types.FunctionType, i: int) -> str:

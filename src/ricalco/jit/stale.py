@@ -3,10 +3,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import types
 import weakref
-from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -75,15 +73,10 @@ def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, S
 
 
 def _old(guards: Guards, index: int, now) -> str:
-    capture, kind, expected = guards.captures.get(index), guards.kinds[index], guards.expected[index]
-    if capture is not None:
-        return _short(capture.value)
-    if kind in ("array", "contents"):
-        old = next((c.old() for c in guards.contents if c.index == index), None)
-        return _short(old) if old is not None else "an array"
-    if kind == "buffer" and isinstance(now, array):
-        return _short(array(now.typecode, expected))
-    return _short(_decoded(guards, index, expected))
+    if index in guards.captures:
+        return _short(guards.captures[index].value)
+    old = guards.old(index, now)
+    return "an array" if old is None and guards.kinds[index] in ("array", "contents") else _short(old)
 
 
 def _new(guards: Guards, index: int, now) -> str:
@@ -91,18 +84,7 @@ def _new(guards: Guards, index: int, now) -> str:
         return "gone"
     if isinstance(now, ArrayContents):
         return f"{_short(now.array())} (changed in place)"
-    kind = guards.kinds[index]
-    if kind == "type":
-        return _short(type(now))
-    return _short(_decoded(guards, index, now))
-
-
-def _decoded(guards: Guards, index: int, value):
-    """The text of an environment variable, of which the bytes are kept."""
-    node = guards.nodes[index]
-    if isinstance(value, bytes) and guards.walk.fetches[node][1] == "environment":
-        return os.fsdecode(value)
-    return value
+    return _short(guards.new(index, now))
 
 
 def _short(value) -> str:

@@ -369,15 +369,14 @@ def guarded_reads(guards: Guards) -> tuple[Read, ...]:
     """The Python values that the code of a trace names and can reach; its arrays are captures, if it used them."""
     found = []
     for path, kind, value in guards.facts():
-        if kind not in ("value", "tuple", "list", "set", "bytes", "buffer"):
+        if kind not in ("value", "length", "environment", "tuple", "list", "set", "bytes", "buffer"):
             continue
-        if path.startswith("os.environ["):
-            kind, value = "environment", None if value is None else os.fsdecode(value)
-        elif kind != "value":
+        if kind == "environment":
+            value = None if value is None else os.fsdecode(value)
+        elif kind == "value":
+            kind = next((name for types, name in _KINDS if isinstance(value, types)), "object")
+        elif kind != "length":
             kind = "container"
-        else:
-            kind = "length" if path.startswith("len(") else next(
-                (name for types, name in _KINDS if isinstance(value, types)), "object")
         text = "unset" if value is MISSING or (kind == "environment" and value is None) else value_text(value)
         found.append(Read(path, kind, text, None, ("guarded",)))
     return tuple(found)
