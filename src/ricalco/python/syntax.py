@@ -13,6 +13,7 @@ from ricalco.python.places import position_at
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 NESTED = (*COMPREHENSIONS, "<genexpr>")
+_TESTS = {ast.If: "if", ast.While: "while", ast.Assert: "assert", ast.IfExp: "conditional expression"}
 # These move values about: an operand was computed by the instruction before them.
 MOVES = {"CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG", "TO_BOOL", "POP_TOP", "DUP_TOP", "NOT_TAKEN"}
 
@@ -58,6 +59,15 @@ class Tree:
         while node is not None:
             yield node
             node = self.parents.get(node)
+
+    def tested_by(self, node) -> tuple[str, ast.AST] | None:
+        """The construct whose whole condition is `node`, and what decides by it."""
+        parent = self.parents.get(node)
+        if getattr(parent, "test", None) is node:
+            return _TESTS[type(parent)], parent
+        if isinstance(parent, ast.comprehension) and any(node is test for test in parent.ifs):
+            return "comprehension condition", parent
+        return ("match guard", parent) if isinstance(parent, ast.match_case) and parent.guard is node else None
 
     def text(self, node) -> str:
         """The source of a node on one line; empty where there is none."""

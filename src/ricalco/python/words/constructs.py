@@ -119,25 +119,13 @@ def _deciding(site: Site, subject) -> Use:
 
 def _statement_test(site: Site, node, subject) -> Use | None:
     """The statement or expression that `node` is the test of, or that `node` itself is."""
-    parent = node if isinstance(node, (ast.If, ast.While, ast.Assert)) else site.parent(node)
-    if parent is None:
-        return None
-    if parent is node:
-        subject = parent.test
-    elif getattr(parent, "test", None) is not node:
-        if isinstance(parent, ast.comprehension) and any(node is test for test in parent.ifs):
-            return Use("comprehension condition", "comprehension condition", site.parent(parent), subject)
-        if isinstance(parent, ast.match_case) and parent.guard is node:
-            return Use("match guard", "match guard", parent, subject)
-        return None
-    if isinstance(parent, ast.If):
-        name = "elif" if site.text(parent, 10**6).startswith("elif") else "if"
-        return Use("if", name, parent, subject)
-    if isinstance(parent, ast.While):
-        return Use("while", "while", parent, subject)
-    if isinstance(parent, ast.Assert):
-        return Use("assert", "assert", parent, subject)
-    return Use("conditional expression", "conditional expression", parent, subject)
+    if isinstance(node, (ast.If, ast.While, ast.Assert)):
+        node = subject = node.test
+    kind, parent = site.tree.tested_by(node) or ("", None)
+    if kind == "comprehension condition":
+        parent = site.parent(parent)
+    name = "elif" if kind == "if" and site.text(parent, 10**6).startswith("elif") else kind
+    return Use(kind, name, parent, subject) if kind else None
 
 
 def outer_test(site: Site, node) -> Use | None:

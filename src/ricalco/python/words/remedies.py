@@ -16,10 +16,30 @@ _NUMPY_TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int6
                 "uint64", "complex64", "complex128", "bool_")
 
 
+_STATIC_SIZE = ["a size taken from an array's shape, `x.shape[0]`, is static",
+         "the largest size and a mask: jnp.where(jnp.arange(limit) < n, values, 0)"]
+_MASKED = ["jnp.where(condition, value, fill) keeps every item and masks what the condition rejects",
+           "where= of jnp.sum, jnp.max, ... leaves items out of a reduction"]
+_SAVED = ["return the value from the traced function, and save what the call gives back"]
+_PICKED = ["lax.switch(index, functions, *operands) runs one of several functions",
+           "jnp.select(conditions, values) picks among several values"]
+# What does not depend on the user's expressions.
+_FIXED = {
+    "size": _STATIC_SIZE, "bytes": _STATIC_SIZE, "comprehension condition": _MASKED, "filter": _MASKED,
+    "match guard": _PICKED,
+    "match pattern": _PICKED, "pickling": _SAVED,
+    "membership": ["jnp.argmax(array == item) finds a position, (array == item).any() whether it is there,",
+                   "    (array == item).sum() how often"],
+    "container ==": ["jnp.array_equal(a, b), for arrays",
+                     "compare leaf by leaf: tree.map(jnp.array_equal, a, b), for trees"],
+    "repeat": ["the length of a Python sequence must be static; jnp.broadcast_to(x, static_shape) repeats an array"],
+    "numpy": ["the function of the same name in jnp (np.sin -> jnp.sin, np.asarray -> jnp.asarray)"]}
+
+
 def remedies(site: Site, use: Use) -> list[str]:
     """Advice for a construct, best first; empty for one that has none of its own."""
     rule = _RULES.get(use.kind)
-    return rule(site, use) if rule is not None else []
+    return rule(site, use) if rule is not None else list(_FIXED.get(use.kind, ()))
 
 
 def traced_condition(site: Site, node, limit: int = 60) -> str:
@@ -157,16 +177,6 @@ def _assert(site, use):
             "an assert on shapes, dtypes or static values works as it is"]
 
 
-def _comprehension(site, use):
-    return ["jnp.where(condition, value, fill) keeps every item and masks what the condition rejects",
-            "where= of jnp.sum, jnp.max, ... leaves items out of a reduction"]
-
-
-def _match(site, use):
-    return ["lax.switch(index, functions, *operands) runs one of several functions",
-            "jnp.select(conditions, values) picks among several values"]
-
-
 def _condition(site, use):
     return _if(site, Use("if", "if"))
 
@@ -221,16 +231,6 @@ def _in(site, use):
     return [f"{negation}jnp.isin({item}, {array})", f"{negation}({array} == {item}).any()"]
 
 
-def _membership(site, use):
-    return ["jnp.argmax(array == item) finds a position, (array == item).any() whether it is there,",
-            "    (array == item).sum() how often"]
-
-
-def _containers(site, use):
-    return ["jnp.array_equal(a, b), for arrays",
-            "compare leaf by leaf: tree.map(jnp.array_equal, a, b), for trees"]
-
-
 # --- builtins --------------------------------------------------------------------------------
 
 def _arguments(site: Site, use: Use) -> list[str]:
@@ -273,10 +273,6 @@ def _sorted(site, use):
 def _bool(site, use):
     text = (_arguments(site, use) or ["a"])[0] or "a"
     return [f"{_atom(text)}.astype(bool) stays an array", "jnp.where or lax.cond, where the answer picks a branch"]
-
-
-def _filter(site, use):
-    return _comprehension(site, use)
 
 
 # --- integers --------------------------------------------------------------------------------
@@ -335,15 +331,6 @@ def _slice(site, use):
             f"jnp.roll({base}, -start), to begin elsewhere and keep the size"]
 
 
-def _size(site, use):
-    return ["a size taken from an array's shape, `x.shape[0]`, is static",
-            "the largest size and a mask: jnp.where(jnp.arange(limit) < n, values, 0)"]
-
-
-def _repeat(site, use):
-    return ["the length of a Python sequence must be static; jnp.broadcast_to(x, static_shape) repeats an array"]
-
-
 # --- NumPy and numbers -----------------------------------------------------------------------
 
 def _call(site, use):
@@ -358,16 +345,16 @@ def _call(site, use):
     if module == "math":
         return [f"jnp.{_MATH.get(last, last)}({text})" if text else f"jnp.{_MATH.get(last, last)}"]
     if module in ("pickle", "json", "copyreg", "_pickle"):
-        return ["return the value from the traced function, and save what the call gives back"]
+        return _SAVED
     if module in ("operator", "_operator") and last == "index":
-        return [f"{text or 'n'}.astype(int) stays an array", *_size(site, use)]
+        return [f"{text or 'n'}.astype(int) stays an array", *_STATIC_SIZE]
     numpy_path = numpy_name(site, function)
     if numpy_path is not None:
         if last in _SIZES:
-            return _size(site, use)
+            return _STATIC_SIZE
         return _numpy(site, use, numpy_path)
     if last in _SIZES:
-        return _size(site, use)
+        return _STATIC_SIZE
     return [f"call `{name}` outside the traced function, on its result",
             f"pure_callback({name}, result_type, ...) or debug.callback({name}, ...) call it when the program runs"]
 
@@ -377,7 +364,7 @@ def _library(site, use):
     name = site.text(use.node.func, 40, "function")
     last = name.split(".")[-1]
     if last in _SIZES:
-        return _size(site, use)
+        return _STATIC_SIZE
     if last in _SELECTING:
         text = (_arguments(site, use) or ["..."])[0] or "..."
         picks = ["jnp.where(condition, a, b) with all three arguments picks values"] if last == "where" else []
@@ -443,17 +430,13 @@ def _augmented(site, use):
         ["x = x.at[index].add(value), for a part of an array"] if "[" in target else [])]
 
 
-def _numpy_unknown(site, use):
-    return ["the function of the same name in jnp (np.sin -> jnp.sin, np.asarray -> jnp.asarray)"]
-
-
 def _number(site, use):
     dtype = {"int": "int", "float": "float", "complex": "complex"}.get(use.kind, "float")
     text = site.text(use.subject, 40, "a") if use.subject is not None else \
         (_arguments(site, use) or ["a"])[0] or "a" if use.node is not None else "a"
     first = f"{_atom(text)}.astype({dtype}) changes the dtype and stays an array"
     around = _enclosing_call(site, use.node)
-    return [first, *(_size(site, use) if around in _SIZES or around == "range" else
+    return [first, *(_STATIC_SIZE if around in _SIZES or around == "range" else
                      [f"{dtype}() of what the traced function returns works"])]
 
 
@@ -478,10 +461,6 @@ def _format(site, use):
             "format what the traced function returns"]
 
 
-def _pickling(site, use):
-    return ["return the value from the traced function, and save what the call gives back"]
-
-
 def _mask(site, use):
     node = use.node if isinstance(use.node, ast.Subscript) else None
     base = site.text(node.value, 25, "x") if node is not None else "x"
@@ -500,13 +479,9 @@ def _stored_mask(site, use):
 
 _RULES = {
     "if": _if, "conditional expression": _if, "while": _while, "assert": _assert, "condition": _condition,
-    "comprehension condition": _comprehension, "match guard": _match, "match pattern": _match,
-    "and": _and_or, "or": _and_or, "not": _not, "chained": _chained, "in": _in, "membership": _membership,
-    "container ==": _containers, "min": _extremum, "max": _extremum, "any": _any_all, "all": _any_all,
-    "sorted": _sorted, "bool": _bool, "filter": _filter, "range": _range, "index": _index, "stored index": _index,
-    "slice": _slice, "size": _size, "bytes": _size, "repeat": _repeat, "call": _call, "library": _library,
-    "table": _table,
-    "stored value": _stored_value, "augmented": _augmented, "numpy": _numpy_unknown, "int": _number,
-    "float": _number, "complex": _number, "item": _item, "tolist": _item, "format": _format,
-    "pickling": _pickling, "mask": _mask, "stored mask": _stored_mask,
+    "and": _and_or, "or": _and_or, "not": _not, "chained": _chained, "in": _in, "min": _extremum, "max": _extremum,
+    "any": _any_all, "all": _any_all, "sorted": _sorted, "bool": _bool, "range": _range, "index": _index,
+    "stored index": _index, "slice": _slice, "call": _call, "library": _library, "table": _table,
+    "stored value": _stored_value, "augmented": _augmented, "int": _number, "float": _number, "complex": _number,
+    "item": _item, "tolist": _item, "format": _format, "mask": _mask, "stored mask": _stored_mask,
 }

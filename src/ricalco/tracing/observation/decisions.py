@@ -13,6 +13,7 @@ from ricalco.tracing.observation.values import kind_of, summary
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CHAINS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Compare)
 _REASONS = 4
+_NAMES = {"comprehension condition": "comprehension", "match guard": "match"}
 
 
 class Record:
@@ -248,15 +249,9 @@ def _owner_of(subject, tree) -> tuple:
     operator = None
     while True:
         parent = tree.parents.get(node)
-        if getattr(parent, "test", None) is node:
-            for kind, name in ((ast.If, "if"), (ast.While, "while"), (ast.Assert, "assert"),
-                               (ast.IfExp, "conditional expression")):
-                if isinstance(parent, kind):
-                    return name, node, parent
-        if isinstance(parent, ast.comprehension) and any(node is test for test in parent.ifs):
-            return "comprehension", node, parent
-        if isinstance(parent, ast.match_case) and parent.guard is node:
-            return "match", node, node
+        kind, decider = tree.tested_by(node) or ("", None)
+        if kind:
+            return _NAMES.get(kind, kind), node, node if kind == "match guard" else decider
         if isinstance(parent, ast.BoolOp):
             if operator is None and node is not parent.values[-1]:
                 operator = "and" if isinstance(parent.op, ast.And) else "or", node, parent
