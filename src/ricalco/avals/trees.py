@@ -103,6 +103,11 @@ def path_strings(treedef: PyTreeDef) -> Names:
                  lambda: ["".join(entry.codify("") for entry in a) for a in treedef.accessors()])
 
 
+def paths_under(treedef: PyTreeDef, labels: Iterable[str]) -> list[str]:
+    """The same with a label for each child of the root in place of its first step: ``params['w'][0]``."""
+    return [label + path for label, child in zip(labels, treedef.children()) for path in path_strings(child)]
+
+
 def register_node(cls: type, to_children: Callable, from_children: Callable) -> None:
     """Make `cls` a pytree node.
 

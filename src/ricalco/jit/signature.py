@@ -232,12 +232,9 @@ class Arguments:
         return trees.Names(treedef.num_leaves, lambda: self._leaf_names(treedef))
 
     def _leaf_names(self, treedef) -> list[str]:
-        names = []
-        for accessor in treedef.accessors():
-            side, first, rest = accessor[0].entry, accessor[1], accessor[2:]
-            root = self.name_of(first.entry) if side == 0 else str(first.entry)
-            names.append(root + "".join(entry.codify("") for entry in rest))
-        return names
+        args, kwargs = treedef.children()
+        return [*trees.paths_under(args, map(self.name_of, range(args.num_children))),
+                *trees.paths_under(kwargs, kwargs.entries())]
 
     def donated_leaves(self, treedef) -> list[bool]:
         """For each leaf of ``(args, kwargs)``, whether it is donated."""

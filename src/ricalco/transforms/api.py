@@ -356,7 +356,7 @@ def _final(ct, primal):
 
 
 def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
-    named = trees.Names(len(leaves), lambda: _named_paths(in_tree, names))
+    named = trees.Names(len(leaves), lambda: trees.paths_under(in_tree, names))
     check_arrays("grad", "argument {}", named, leaves)
     for i, x in enumerate(leaves):
         kind = dtypes.kind(aval_of(x).dtype)
@@ -374,15 +374,6 @@ def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
         if kind == "c" and not holomorphic:
             raise TypeError(f"grad requires real-valued inputs, but got {aval_of(x).dtype.name} for argument {name}. "
                             "For holomorphic functions pass holomorphic=True.")
-
-
-def _named_paths(in_tree, names) -> list[str]:
-    """Paths start with the place among the chosen arguments: ``[0]['w']`` is ``name['w']``."""
-    found = []
-    for path in trees.path_strings(in_tree):
-        place, _, rest = path[1:].partition("]")
-        found.append(names[int(place)] + rest)
-    return found
 
 
 def _check_output(name: str, outs, out_tree, holomorphic) -> ShapedArray:

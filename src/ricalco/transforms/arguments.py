@@ -190,11 +190,10 @@ def argument_names(function: Callable, count: int) -> list[str]:
 
 
 def argument_paths(function: Callable, in_tree: trees.PyTreeDef) -> list[str]:
-    """The names of the flat arguments of a call, whose tree is of (list of arguments, dictionary of keywords)."""
+    """The names of the flat arguments of a call, whose tree is of (positional arguments, dictionary of keywords)."""
     args, kwargs = in_tree.children()
-    labels = [*argument_names(function, args.num_children), *kwargs.entries()]
-    parts = [*args.children(), *kwargs.children()]
-    return [label + path for label, part in zip(labels, parts, strict=True) for path in trees.path_strings(part)]
+    return [*trees.paths_under(args, argument_names(function, args.num_children)),
+            *trees.paths_under(kwargs, kwargs.entries())]
 
 
 def is_inexact(aval: ShapedArray) -> bool:

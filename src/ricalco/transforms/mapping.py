@@ -10,7 +10,7 @@ from ricalco.ir import DebugInfo
 from ricalco.ops.refs import Ref, as_references, mapped_reference
 from ricalco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
 from ricalco.transforms.arguments import (
-    argument_names,
+    argument_paths,
     check_array,
     check_callable,
     flatten_outputs,
@@ -70,7 +70,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
                              f"positional arguments passed to the function, but got {len(in_axes)=}, {len(args)=}")
         leaves, in_tree = trees.flatten((args, kwargs))
         axes = trees.prefix_leaves(in_axes, in_tree.child(0), "vmap in_axes") + [0] * in_tree.child(1).num_leaves
-        names = _leaf_names(fun, args, in_tree)
+        names = argument_paths(fun, in_tree)
         values, dims = [], []
         for name, x, axis in zip(names, leaves, axes):
             if x.__class__ is Ref and axis is not None:
@@ -109,18 +109,6 @@ def _is_int(x) -> bool:
     except TypeError:
         return False
     return not isinstance(x, bool)
-
-
-def _leaf_names(fun, args, in_tree) -> list[str]:
-    names = argument_names(fun, len(args))
-    found = []
-    for path in trees.path_strings(in_tree):
-        if path.startswith("[0]"):
-            place, _, rest = path[4:].partition("]")
-            found.append(names[int(place)] + rest)
-        else:
-            found.append(path[3:].removeprefix("['").replace("']", "", 1))
-    return found
 
 
 def _place(name: str, x, axis) -> int | None:

@@ -136,12 +136,7 @@ class Arguments:
 
     def leaf_names(self, in_tree) -> list[str]:
         """The names of the leaves of the differentiated arguments: ``params['w']``."""
-        names = self.names(in_tree.num_children)
-        found = []
-        for path in trees.path_strings(in_tree):
-            place, _, rest = path[1:].partition("]")
-            found.append(names[int(place)] + rest)
-        return found
+        return trees.paths_under(in_tree, self.names(in_tree.num_children))
 
     def check(self, in_tree, leaves: Sequence) -> None:
         """Raise unless every leaf is an array or a number."""
