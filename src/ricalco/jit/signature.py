@@ -15,6 +15,7 @@ from ricalco.core import Array
 from ricalco.engine import DeviceArray
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.python.places import clip
 from ricalco.transforms.arguments import function_name, parameters_of
 
 
@@ -330,5 +331,4 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
 
 
 def short(x) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return clip(repr(x))

@@ -18,7 +18,7 @@ from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from ricalco.jit.guards import Walk, live_parts
 from ricalco.jit.kinds import kind_of
 from ricalco.jit.records import StaleCapture, TraceRecord, weakly
-from ricalco.python.places import user_frame, warn_at_user_line
+from ricalco.python.places import clip, user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 
@@ -102,7 +102,7 @@ def _short(value) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - the user's __repr__; the fact is told all the same
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= 60 else text[:57] + "..."
+    return clip(text)
 
 
 def warn(function: str, stale: StaleCapture) -> None:

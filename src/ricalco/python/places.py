@@ -9,7 +9,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
 from ricalco.avals.memory import Memo
-from ricalco.python.users import is_user, passes_on
+from ricalco.python.users import is_user, known_to_pass_on, passes_on
 
 _getframe = sys._getframe
 
@@ -86,19 +86,18 @@ def place_of(code: CodeType | None, lasti: int) -> Place | None:
 
 # --- the user's frame ------------------------------------------------------------------------
 
-def user_frame(depth: int = 1) -> FrameType:
-    """The innermost frame that is not the library's."""
-    return leave(_getframe(depth + 1))
-
-
-def leave(frame: FrameType) -> FrameType:
-    """The innermost frame from `frame` outwards that is not the library's; the outermost if all are."""
-    while passes_on(frame.f_code.co_filename):
-        outer = frame.f_back
+def user_frame(depth: int = 1, frame: FrameType | None = None) -> FrameType:
+    """The innermost frame that is not the library's, from `frame` outwards; the outermost if all are."""
+    frame = frame or _getframe(depth + 1)
+    while True:
+        file = frame.f_code.co_filename
+        passing = known_to_pass_on(file)  # inline, for recording asks this of each equation
+        if passing is None:
+            passing = passes_on(file)
+        outer = frame.f_back if passing else None
         if outer is None:
-            break
+            return frame
         frame = outer
-    return frame
 
 
 def warn_at_user_line(warning: Warning) -> None:

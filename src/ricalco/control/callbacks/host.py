@@ -14,6 +14,7 @@ from ricalco.core import Runs, Tracer, eager_trace, interpreting
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, Jaxpr, programs_run
 from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.python.places import clip
 from ricalco.tracing import Place, place_of
 from ricalco.transforms.arguments import function_name
 
@@ -119,7 +120,7 @@ class HostCall:
         try:
             got = shaped(host.shape, dtypes.canonicalize(dtypes.as_dtype(host.dtype)))
         except TypeError:
-            raise self._mismatch(path, f"{_shortened(x)} of type {type(x).__name__}", aval) from None
+            raise self._mismatch(path, f"{clip(repr(x))} of type {type(x).__name__}", aval) from None
         if got.shape != aval.shape or got.dtype != aval.dtype:
             raise self._mismatch(path, shaped(host.shape, host.dtype).short, aval)
         with np.errstate(all="ignore"):
@@ -138,11 +139,6 @@ def _number(call: HostCall, path: str, x, aval: ShapedArray):
         return aval.dtype.type(x)
     except OverflowError:
         raise call._mismatch(path, f"{x!r}, which is out of its range", aval) from None
-
-
-def _shortened(x) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _alike(one, other) -> bool:

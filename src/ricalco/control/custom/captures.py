@@ -9,6 +9,9 @@ import numpy as np
 
 from ricalco.core import Tracer
 from ricalco.engine import DeviceArray
+from ricalco.python.reach import words
+from ricalco.python.reading import closure, contents, defaults, fields_of, is_a
+from ricalco.python.users import is_ours
 
 _NODES = 4000  # how far captured tracers are looked for
 _PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), np.ndarray, types.ModuleType, type, DeviceArray,
@@ -62,7 +65,7 @@ def _walk(pending: list, wanted: Callable) -> Iterator[tuple[str, Tracer]]:
         seen.add(id(x))
         if x.__class__ in _PLAIN:
             continue
-        if isinstance(x, Tracer):
+        if is_a(x, Tracer):
             if wanted(x):
                 yield name or "an argument", x
             continue
@@ -72,46 +75,27 @@ def _walk(pending: list, wanted: Callable) -> Iterator[tuple[str, Tracer]]:
 def _inside(name: str, x) -> Sequence[tuple[str, object]]:
     cls = type(x)
     if cls is types.FunctionType:
-        if x.__closure__ is None and x.__defaults__ is None and not x.__dict__:
-            return ()
-        found = [(n, c.cell_contents) for n, c in zip(x.__code__.co_freevars, x.__closure__ or ()) if _filled(c)]
-        code = x.__code__
-        found += zip(reversed(code.co_varnames[:code.co_argcount]), reversed(x.__defaults__ or ()))
         wrapped = x.__dict__.get("__wrapped__")
         if hasattr(x, "_jit"):  # what a jitted function keeps is not what the user's holds
             return [("", wrapped)]
-        return found if wrapped is None else [*found, ("", wrapped)]
+        return [*closure(x), *defaults(x), ("", wrapped)]
     if cls is types.MethodType:
         return [("self", x.__self__), (name, x.__func__)]
     if issubclass(cls, functools.partial):
         return [(name, x.func), *((f"{name}[{i}]" if name else f"argument {i}", v) for i, v in enumerate(x.args)),
                 *x.keywords.items()]
-    guarded = cls.__dict__.get("guarded")
-    if guarded is not None and cls.__module__.startswith("ricalco."):  # another function with rules
-        return [("", getattr(x, part)) for part in guarded]
-    if issubclass(cls, (list, tuple)):
-        return [(f"{name}[{i}]", v) for i, v in enumerate(x)]
-    if issubclass(cls, dict):
-        return [(f"{name}[{k!r}]", v) for k, v in x.items()]
+    if issubclass(cls, (list, tuple, dict)):
+        return [(name + words(kind, key), v) for kind, key, v in contents(x)]
     module = cls.__module__
     if issubclass(cls, (type, types.ModuleType)) or module in ("builtins", "numpy"):
         return []
-    if module.startswith("ricalco.") and not module.startswith(("ricalco.control.custom", "ricalco.avals.trees")):
+    if is_ours(cls) and "guarded" in cls.__dict__:  # another function with rules
+        return [("", getattr(x, part)) for part in cls.guarded]
+    if is_ours(cls) and not module.startswith(("ricalco.control.custom", "ricalco.avals.trees")):
         return []
     if module.startswith("ricalco.control.custom") and hasattr(cls, "__slots__"):
         return [(name, x.__getattribute__(slot)) for slot in cls.__slots__ if slot in _HOLDING]
-    try:
-        fields = object.__getattribute__(x, "__dict__")
-    except AttributeError:
-        return []
-    return [(f"{name}.{k}" if name else k, v) for k, v in fields.items()] if type(fields) is dict else []
-
-
-def _filled(cell) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
+    return [(f"{name}.{k}" if name else k, v) for k, v in fields_of(x).items()]
 
 
 def words_of(found: Sequence[tuple[str, Tracer]]) -> tuple[str, ...]:

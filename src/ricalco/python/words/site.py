@@ -7,7 +7,7 @@ import os
 import sys
 from types import FrameType, ModuleType
 
-from ricalco.python.places import Place, leave, place_of, position_at
+from ricalco.python.places import Place, place_of, position_at, user_frame
 from ricalco.python.reading import MISSING
 from ricalco.python.syntax import FUNCTIONS, MOVES, NESTED, tree_of
 from ricalco.python.users import FOLDER, is_user_code, is_written, passes_on, whose
@@ -128,9 +128,9 @@ def _asking(frame: FrameType) -> FrameType:
 
 def _leave(frame: FrameType) -> FrameType:
     """The innermost frame from `frame` outwards whose code somebody wrote down."""
-    frame = leave(frame)
+    frame = user_frame(frame=frame)
     while is_written(frame.f_code) and frame.f_back is not None:
-        frame = leave(frame.f_back)
+        frame = user_frame(frame=frame.f_back)
     return frame
 
 
