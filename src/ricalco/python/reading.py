@@ -19,6 +19,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ricalco.avals.memory import Memo
+
 MISSING = object()
 IMMEDIATE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 _FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -34,7 +36,7 @@ _PLAIN_LOOKUP = ("builtins", "types", "collections", "functools")
 _arrays: tuple[type, ...] = (np.ndarray,)
 # Walks end at these, too.
 _ENDS = (*IMMEDIATE, types.FunctionType, type, types.ModuleType, *_FUNCTIONS, np.dtype, np.generic)
-_members: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_members = Memo(4096)
 
 
 def know_arrays(*kinds: type) -> None:
@@ -90,11 +92,12 @@ def fields_of(value) -> dict:
 def slots_of(value) -> list[tuple[str, object]]:
     """The slots of an object that are set."""
     found, cls = [], type(value)
-    names = _members.get(cls)
-    if names is None:  # not the members themselves, which hold the class
-        names = _members[cls] = tuple([(owner, name) for owner, base in enumerate(cls.__mro__)
-                                       for name, member in base.__dict__.items() if is_a(member, _MEMBER)])
-    for owner, name in names:
+    kept = _members.get(id(cls))  # by id: what a class is equal to may be its metaclass's business
+    if kept is None or kept[0]() is not cls:
+        kept = _members.keep(id(cls), (weakref.ref(cls), [
+            (owner, name) for owner, base in enumerate(cls.__mro__)
+            for name, member in base.__dict__.items() if is_a(member, _MEMBER)]))  # a member would hold its class
+    for owner, name in kept[1]:
         try:
             found.append((name, cls.__mro__[owner].__dict__[name].__get__(value)))
         except AttributeError:  # unset
