@@ -5,12 +5,12 @@ import weakref
 import numpy as np
 import pytest
 
+from ricalco.avals import memory
 from ricalco.core import interpreting
 from ricalco.ir import (
     ClosedJaxpr,
     DebugInfo,
     check_jaxpr,
-    clear_memos,
     dce,
     evaluate,
     evaluate_reference,
@@ -306,7 +306,7 @@ def test_what_is_remembered_of_a_program_lives_and_dies_with_it():
 
     assert closed.kept("twice", make) is closed.kept("twice", make) and len(made) == 1
     assert hoist(sample())[0].consts == [] and hoist(closed) == (closed, [])
-    clear_memos()
+    memory.forget_all()
     assert closed.kept("twice", make) is made[1] and not closed.kept("odd", lambda: False) and len(made) == 2
     program, outcome = weakref.ref(closed), weakref.ref(made.pop())
     assert outcome() is not None
