@@ -9,7 +9,7 @@ import weakref
 from time import perf_counter
 from types import SimpleNamespace
 
-from ricalco.jit import driver, stages
+from ricalco.jit import records
 from ricalco.jit.driver import Entry, Jit
 from ricalco.jit.records import TraceRecord
 from ricalco.jit.retraces import retraces
@@ -20,7 +20,7 @@ from ricalco.report.runs import FunctionRun
 from ricalco.report.words import file_line
 
 
-class Watcher:
+class Watcher(records.Watcher):
     """While it is entered, jitted functions that are made are known, and their traces and calls are kept.
 
     Parameters
@@ -37,19 +37,17 @@ class Watcher:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Watcher:
-        driver.watchers.append(self._told)
-        stages.watchers.append(self._time_runs)
+        records.watchers.append(self)
         return self
 
     def __exit__(self, *exc) -> None:
-        driver.watchers.remove(self._told)
-        stages.watchers.remove(self._time_runs)
+        records.watchers.remove(self)
 
-    def _told(self, this: Jit, entry: Entry | None) -> None:
-        """A function has been made (`entry` is None) or traced."""
-        if entry is None:
-            self._made.add(this)
-        elif this in self._made:
+    def made(self, this: Jit) -> None:
+        self._made.add(this)
+
+    def traced(self, this: Jit, entry: Entry) -> None:
+        if this in self._made:
             # Now, for what is captured can be found by name as long as nobody binds the name to something else.
             record = entry.traced.record
             account = account_of(record, traced=entry.traced if self._keep else None, guards=entry.guards)
@@ -58,7 +56,7 @@ class Watcher:
                 self._accounts.setdefault(id(record), account)
                 self._histories[id(this.history)] = past
 
-    def _time_runs(self, compiled: Compiled) -> None:
+    def compiled(self, compiled: Compiled) -> None:
         """Let the program add up the time of its calls, results included."""
         execute, record, lock = compiled.execute, compiled.record, self._lock
 

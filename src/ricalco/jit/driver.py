@@ -18,7 +18,7 @@ from ricalco.engine import DeviceArray
 from ricalco.engine.hostcall import quick_flatten
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
-from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, weakly
+from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, watchers, weakly
 from ricalco.jit.retraces import History, note_trace, retraces
 from ricalco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
 from ricalco.jit.stages import Compiled, Traced, check_options
@@ -44,10 +44,8 @@ from ricalco.transforms.arguments import check_arrays, check_callable, function_
 
 _everything: weakref.WeakSet = weakref.WeakSet()
 # What `report` adds, for nothing here may import it (until it is loaded, what loads it stands there): methods of
-# jitted functions, by name, as ``(state, args, kwargs) -> result``; and who is told ``(state, entry)`` of each new
-# jitted function (with None) and of each of its traces.
+# jitted functions, by name, as ``(state, args, kwargs) -> result``.
 extensions: dict[str, Callable] = {}
-watchers: list[Callable] = []
 
 
 _SHORT = {DeviceArray, ndarray, *PYTHON_NUMBERS}
@@ -241,8 +239,8 @@ class Jit:
             self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
             if traced.cacheable:
                 self._use(key, entry)
-            for tell in watchers:
-                tell(self, entry)
+            for watcher in watchers:
+                watcher.traced(self, entry)
             return entry
 
     def _borrow(self, key) -> Entry | None:
@@ -457,8 +455,8 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper._jit = this
     for name in extensions:
         setattr(wrapper, name, _extension(name, this))
-    for tell in watchers:
-        tell(this, None)
+    for watcher in watchers:
+        watcher.made(this)
     return wrapper
 
 

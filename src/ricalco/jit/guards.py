@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from ricalco.jit.kinds import LIBRARY_CALLABLES, MUTABLE, kind_of
+from ricalco.python.reading import MISSING, closure
 from ricalco.python.scan import CodeFacts, scan
 from ricalco.python.users import is_library_module, is_library_type, is_user_code
 
-MISSING = object()
 _LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 20_000, 32, 256
 _LIMIT_BYTES = 1 << 14  # of a bytearray or array.array that is compared on every call
 _ENVIRONMENT = getattr(os.environ, "_data", None)  # without the decoding, which costs a microsecond
@@ -262,12 +262,8 @@ class Walk:
 
     def _cells(self, node: int, f: types.FunctionType, facts: CodeFacts) -> None:
         loaded = {c.root for c in facts.chains if c.kind == "closure"}
-        for i, name in enumerate(f.__code__.co_freevars):
-            if name not in loaded:
-                continue
-            try:
-                value = f.__closure__[i].cell_contents
-            except ValueError:  # the cell is empty
+        for i, (name, value) in enumerate(closure(f)):
+            if name not in loaded or value is MISSING:  # MISSING: the cell is empty
                 continue
             if name in facts.stored_cells or (("closure", name) in facts.mutated and kind_of(type(value)) in MUTABLE):
                 self._identify(self._fetch(node, "cell", (i, name)), value)

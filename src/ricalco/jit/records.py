@@ -217,6 +217,22 @@ class TraceRecord:
         return f"TraceRecord({self.function}({types}), {len(self.jaxpr.eqns)} equations, {self.calls} calls)"
 
 
+class Watcher:
+    """Told of what is made, in `watchers`: for rooms that nothing here may import. This one does nothing."""
+
+    def made(self, this) -> None:
+        """A function has been jitted; `this` is its `Jit`."""
+
+    def traced(self, this, entry) -> None:
+        """`this` has an entry for a trace."""
+
+    def compiled(self, compiled) -> None:
+        """A program has been compiled."""
+
+
+watchers: list[Watcher] = []
+
+
 class Listener:
     """Passes everything on to the real ``sys.stdout``; keeps what this thread wrote."""
 

@@ -21,7 +21,7 @@ from ricalco.ir import ClosedJaxpr, Summary
 from ricalco.ir.rewrite import dce
 from ricalco.jit.eager import as_array, eager
 from ricalco.jit.lowering import lower_module
-from ricalco.jit.records import TraceRecord
+from ricalco.jit.records import TraceRecord, watchers
 from ricalco.jit.runners import maker
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf_aval, short
 from ricalco.ops.conversion import copy_p
@@ -30,8 +30,6 @@ from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.reroll import reroll
 from ricalco.tracing import user_frame
 from ricalco.transforms.discharge import discharge
-
-watchers: list[Callable] = []  # told of each `Compiled`; for rooms that nothing here may import
 
 
 class Traced:
@@ -301,8 +299,8 @@ class Compiled:
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
         self.dispatches = True
-        for tell in watchers:
-            tell(self)
+        for watcher in watchers:
+            watcher.compiled(self)
 
     def run(self, leaves):
         """Run on argument leaves of the right types."""
