@@ -139,6 +139,9 @@ def test_no_line_is_wider_than_asked(account, width):
     lines = account.to_text(width=width).splitlines()
     assert max(map(len, lines)) <= width
     assert not any(line.endswith(" ") for line in lines)
+    # What gives way is never the place, nor a number of the title.
+    assert sum(line.endswith("  model_of_account.py:14") for line in lines) == (width >= 80)
+    assert "7 equations, 1 argument not used" in " ".join(account.to_text(width=width).split())
 
 
 def test_parts_can_be_left_out_or_shown_whole(account):

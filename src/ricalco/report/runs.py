@@ -148,4 +148,4 @@ def traces_of(f: FunctionRun) -> Section:
                          Cell(count_text(account.calls, "call")), Cell(time_text(spent), "value"))))
     return Section("traces", "traced for", (
         Column("", number=True), Column("arguments", gives=True), Column("equations", number=True),
-        Column("calls", number=True), Column("time")), rows)
+        Column("calls", number=True), Column("time", number=True)), rows)

@@ -277,9 +277,9 @@ def decisions(account) -> Section:
             (Cell(decision_text(d), "code"), Cell(outcome, "value"), Cell(share, "value", d.equations),
              Cell(d.reason, "dim")), d.place, note=outcome if known else f"{d.construct}: {outcome}",
             more=(f"({d.reason})" if d.reason else "") + (f", {count_text(d.equations, 'equation')}" if share else "")))
-    return Section("decided", "decided at trace time",
-                   (Column("what", gives=True), Column("outcome"), Column("equations"), Column("because", gives=True)),
-                   rows, tab="Decided", sign="fork", facts={"decisions": account.decisions})
+    columns = [Column(title, gives=True) for title in ("what", "outcome", "equations", "because")]
+    return Section("decided", "decided at trace time", tuple(columns), rows, tab="Decided", sign="fork",
+                   facts={"decisions": account.decisions})
 
 
 def decision_text(d: Decision) -> str:

@@ -10,6 +10,7 @@ from ricalco.report.words import file_line, middle_out, short
 
 Line = tuple[Cell, ...]
 _ROWS = 24
+_NARROWEST = 8  # a column that gives
 _NAMED = 3  # values that one line takes and that its note names; of more, one less
 
 
@@ -33,8 +34,7 @@ def account_text(account, *, width: int = 100, jaxpr_lines: int | None = _ROWS, 
     where = file_line(account.place)
     text.line(Cell(f"account of {account.function}", "heading"), Cell(f"  {where}" if where else "", "place"))
     raised = f"raised {account.error.type} after: " if account.error is not None else ""
-    numbers = [part for cell in totals(account) for part in (Cell(", "), cell)]
-    text.line(Cell(f"  {raised}", "error"), *numbers[1:])
+    text.listed(Cell(f"  {raised}", "error"), totals(account))
     before = {section.name: section for section in sections(earlier)} if earlier is not None else {}
     for section in found:
         if section.name == "error" or (section.name == "source" and not source):
@@ -99,6 +99,18 @@ class Styled:
     def line(self, *cells: Cell) -> None:
         """One line, cut to the width."""
         self.lines.append(cut(cells, self.width))
+
+    def listed(self, head: Cell, items: Sequence[Cell]) -> None:
+        """Items with commas between them, on as many lines as it takes."""
+        line = [head]
+        for number, item in enumerate(items):
+            if number:
+                line.append(Cell(", "))
+            if number and sum(len(cell.text) for cell in line) + len(item.text) >= self.width:
+                self.line(*line)
+                line = [Cell("  ")]
+            line.append(item)
+        self.line(*line)
 
     def blank(self) -> None:
         """An empty line, unless it would be the first or the second in a row."""
@@ -169,7 +181,7 @@ class Styled:
         gives = [i for i, column in enumerate(columns) if column.gives]
         while gives and indent + sum(w + 2 for w in widths if w) - 2 > self.width:
             widest = max(gives, key=lambda i: widths[i])
-            if widths[widest] <= 12:
+            if widths[widest] <= _NARROWEST:
                 break
             widths[widest] -= 1
         return widths
