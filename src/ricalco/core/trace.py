@@ -36,7 +36,7 @@ class Trace:
 
     def apply(self, program, args: list) -> list:
         """Interpret a recorded program (an `ir.ClosedJaxpr`), step by step unless overridden."""
-        steps = program.steps
+        steps = program.steps or program.numbered()
         slots = [*steps.fixed, *args]
         for primitive, _, operands, params, _ in steps.each:
             out = self.process(primitive, [slots[i] for i in operands], params)

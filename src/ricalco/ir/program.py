@@ -125,20 +125,20 @@ class ClosedJaxpr:
     memo : Mapping
         What is remembered of the program (its transforms, what it was compiled to): that lives and dies with it. A
         value should not hold the program itself, which would then wait for the cyclic collector.
+    steps : Steps or None
+        The form that is quick to replay, once it has been `numbered`.
     """
-    __slots__ = ("jaxpr", "consts", "memo", "_steps", "__weakref__")
+    __slots__ = ("jaxpr", "consts", "memo", "steps", "__weakref__")
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence = ()):
         self.jaxpr, self.consts = jaxpr, list(consts)
         self.memo: Mapping = _NOTHING
-        self._steps: Steps | None = None
+        self.steps: Steps | None = None
 
-    @property
-    def steps(self) -> Steps:
-        """The program in the form that is quick to replay, made when it is first asked for."""
-        if self._steps is None:
-            self._steps = Steps(self.jaxpr, self.consts)
-        return self._steps
+    def numbered(self) -> Steps:
+        """Make the steps."""
+        self.steps = Steps(self.jaxpr, self.consts)
+        return self.steps
 
     def kept(self, key, make: Callable):
         """``make()``, remembered with the program."""
@@ -170,8 +170,10 @@ class Steps:
         `operands` are slot numbers, `out` is an aval or a list of them. The form is `ONE` or `TWO` for that many
         operands, else `MANY`; `CONVERSION` for one operand and another dtype: a literal there is converted at once.
     results : list of int
+    result : int
+        The slot of the only result, or -1.
     """
-    __slots__ = ("fixed", "each", "results")
+    __slots__ = ("fixed", "each", "results", "result")
 
     def __init__(self, jaxpr: Jaxpr, consts: list):
         atoms = [v for eqn in jaxpr.eqns for v in eqn.invars] + jaxpr.outvars
@@ -191,6 +193,7 @@ class Steps:
             for v in eqn.outvars:
                 slots[id(v)] = len(slots)
         self.results = [slots[id(v)] for v in jaxpr.outvars]
+        self.result = self.results[0] if len(self.results) == 1 else -1
 
     def single(self) -> tuple | None:
         """Primitive, parameters and result type, if the program is one operation on its arguments in order."""

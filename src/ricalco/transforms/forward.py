@@ -127,7 +127,7 @@ class JVPTrace(Trace):
         parent = self.parent
         if parent.linearizes:
             return parent.replayed(program, primals, tangents, active)
-        rule = jvp_program(program, active)
+        rule = program.memo.get(("jvp", active, None)) or jvp_program(program, active)  # a call less where it is known
         outs = parent.apply(rule.closed, [*primals, *[t for t in tangents if t is not None]])
         n = len(rule.nonzero_out)
         found = iter(outs[n:])

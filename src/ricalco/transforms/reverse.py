@@ -103,7 +103,7 @@ class LinearTrace(StagingTrace):
 
     def replayed(self, program, primals, tangents, active) -> tuple[list, list]:
         """Outputs and tangents of a program by its recorded linearization."""
-        rule = linearized_program(program, active)
+        rule = program.memo.get(("linearized", active, None)) or linearized_program(program, active)
         before = state.trace
         state.trace = parent = self.parent
         try:
@@ -309,7 +309,9 @@ def _transpose_recorded(eqn, known: dict[int, object], pending: dict[int, object
             return
         cts = [ct for ct in cts if ct is not None]
     params, invars = eqn.params, eqn.invars
-    transposed = transposed_program(params["jaxpr"], params["linear"], nonzero)
+    linear = params["jaxpr"]
+    transposed = linear.memo.get(("transposed", params["linear"], nonzero, False)) or transposed_program(
+        linear, params["linear"], nonzero)
     n = len(invars) - len(transposed.nonzero_out)
     values = [v if v.__class__ is Literal else known[id(v)] for v in invars[:n]]
     outs = iter(state.trace.apply(transposed.closed, values + cts))

@@ -126,7 +126,7 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         for part in key:
             _rebuild(part, avals)
         program = record_program(name, flat, avals)
-        return program, None if treedefs[0] == _LEAF else treedefs[0], program.steps.single()
+        return program, None if treedefs[0] == _LEAF else treedefs[0], program.numbered().single()
 
     def run(arrays, statics):
         leaves: list = []

@@ -141,7 +141,7 @@ class StagingTrace(Trace):
             frame = user_frame()
             where = frame.f_code, frame.f_lasti
         code, lasti = where
-        append, steps = self.append, program.steps
+        append, steps = self.append, program.steps or program.numbered()
         slots = [*steps.fixed]
         for x in args:
             slots.append(x if x.__class__ is StagedTracer and x.owner is self else
@@ -173,8 +173,7 @@ class StagingTrace(Trace):
                 eqn.outvars = tuple(results)
                 slots.extend(results)
             append(eqn)
-        results = steps.results
-        return [slots[results[0]]] if len(results) == 1 else [slots[i] for i in results]
+        return [slots[steps.result]] if steps.result >= 0 else [slots[i] for i in steps.results]
 
     def new_value(self, aval: ShapedArray) -> StagedTracer:
         tracer = _new(StagedTracer)
