@@ -44,11 +44,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = asking
 
 
-def pytest_sessionfinish(session):
-    config = session.config
-    if config.getoption("oracle") == "record":
+def pytest_runtest_teardown(item, nextitem):
+    """After the last test of a file, its answers are written."""
+    config = item.config
+    if config.getoption("oracle") == "record" and (nextitem is None or nextitem.path != item.path):
         part = any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr
-        answers.write(whole=not part and not session.testsfailed)
+        answers.write(item.path, whole=not part and not item.session.testsfailed)
 
 
 @pytest.fixture

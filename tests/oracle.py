@@ -204,9 +204,10 @@ def on_file(tests: Path) -> dict[str, Any]:
 _recorded: dict[Path, dict[str, Any]] = {}
 
 
-def write(whole: bool) -> None:
-    """Write what was recorded. If all tests ran and passed, a row that none asked for is dropped."""
-    for tests, rows in _recorded.items():
+def write(tests: Path, whole: bool) -> None:
+    """Write what a file of tests recorded. If all of it ran and passed, a row that none asked for is dropped."""
+    rows = _recorded.pop(tests, {})
+    if rows:
         rows = rows if whole else {**on_file(tests), **rows}
         path = file_of(tests)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,11 +221,14 @@ class Oracle:
     """What a test asks: called with a function that uses JAX, it returns what that returns."""
 
     def __init__(self, tests: Path, test: str, mode: str):
-        self.tests, self.test, self.mode = tests, test, mode
+        self.tests, self.test, self.mode, self.asked = tests, test, mode, set()
 
-    def __call__(self, call: Callable[[], Any], label: str = "") -> Any:
-        """What `call` returns in JAX: arrays are `Given`, containers are what they were."""
-        found = self.outcome(call, label)
+    def __call__(self, call: Callable[[], Any], label: str = "", of: str | None = None) -> Any:
+        """What `call` returns in JAX: arrays are `Given`, containers are what they were.
+
+        With `of`, a row that several tests of a file ask for, by this name.
+        """
+        found = self.outcome(call, label, of)
         assert not isinstance(found, Raised), f"JAX raises {found.name}"
         return found
 
@@ -234,9 +238,11 @@ class Oracle:
         assert isinstance(found, Raised), f"JAX raises nothing, it gives {found!r}"
         return found
 
-    def outcome(self, call: Callable[[], Any], label: str = "") -> Any:
+    def outcome(self, call: Callable[[], Any], label: str = "", of: str | None = None) -> Any:
         """What `call` returns or raises in JAX."""
-        name = f"{self.test}: {label}" if label else self.test
+        name = f"{of or self.test}: {label}" if label else of or self.test
+        assert name not in self.asked, f"{name!r} is asked for twice: give each a label"
+        self.asked.add(name)
         rows = on_file(self.tests)
         checked = self.mode == "check" or (self.mode == "sample" and zlib.crc32(name.encode()) % 10 == 0)
         if self.mode != "record" and name not in rows:

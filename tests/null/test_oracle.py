@@ -66,7 +66,7 @@ def test_a_row_without_an_answer_fails_and_says_what_to_do(tmp_path, monkeypatch
         Oracle(tests, "test_it[1]", "read")(lambda: 1, "a")
     assert Oracle(tests, "test_it[1]", "record")(lambda: 1.5, "a") == 1.5
     assert Oracle(tests, "test_it[1]", "record").error(lambda: {}["x"]).type is KeyError
-    answers.write(whole=True)
+    answers.write(tests, whole=True)
     answers.on_file.cache_clear()
     text = answers.file_of(tests).read_text()
     assert text == '{\n"test_it[1]": {"raised": ["KeyError", "LookupError"]},\n"test_it[1]: a": 1.5\n}\n'
@@ -74,7 +74,7 @@ def test_a_row_without_an_answer_fails_and_says_what_to_do(tmp_path, monkeypatch
     assert Oracle(tests, "test_it[1]", "check")(lambda: 1.5, "a") == 1.5
     # Rounding leaves the file as it is; another answer does not.
     assert Oracle(tests, "test_it[1]", "record")(lambda: 1.5 + 1e-9, "a") == 1.5 + 1e-9
-    answers.write(whole=False)
+    answers.write(tests, whole=False)
     assert answers.file_of(tests).read_text() == text
     answers.on_file.cache_clear()
 

@@ -1,6 +1,8 @@
 """Every construct inside every other: values and derivatives are those of the plain function."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -137,36 +139,70 @@ REVERSE_ONLY = {"custom_vjp", "checkpoint of custom_vjp", "custom_gradient"}
 FORWARD_ONLY = {"while"}
 
 
-def close(ours, expected, tolerance=3e-5):
-    np.testing.assert_allclose(np.asarray(ours), np.asarray(expected), rtol=tolerance, atol=tolerance)
+def close(ours, wanted, what, tolerance=3e-5):
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(wanted), rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def total(f):
+    """A scalar that weighs the results of `f` differently."""
+    def weighed(x):
+        out = f(x)
+        return (out * np.float32([1.0, -2.0, 0.5])[:out.shape[0]]).sum()
+    return weighed
+
+
+BATCH = np.stack([X, X * 0.5, -X])
+
+
+@functools.cache
+def expected(outer):
+    """What the construct around the plain function gives, alone and element by element."""
+    around = OUTER[outer]
+    if "Python" in outer:
+        def f(x):
+            return _repeat(plain, x)
+    else:
+        f = jit(around(plain))
+    gives = {"value": f(X), "by element": np.stack([f(x) for x in BATCH])}
+    if outer not in REVERSE_ONLY:
+        gives["tangent"] = jvp(f, (X,), (T,))[1]
+    if outer not in FORWARD_ONLY:
+        slope = grad(total(f))
+        gives["gradient"], gives["rows"] = slope(X), np.stack([slope(x) for x in BATCH])
+    return gives
+
+
+def all_of(f, forward, reverse, of_the_batch):
+    """Value, tangent, gradient, over a batch and not, as results of one program."""
+    def program(x, batch):
+        gives = {"value": f(x), "by element": vmap(f)(batch)}
+        if forward:
+            gives["tangent"] = jvp(f, (x,), (T,))[1]
+        if reverse:
+            gives["gradient"], gives["rows"] = grad(total(f))(x), vmap(grad(total(f)))(batch)
+        if of_the_batch:
+            gives["gradient of the batch"] = gradient_of_the_batch(f)(batch)
+        return gives
+    return program
+
+
+def gradient_of_the_batch(f):
+    return grad(lambda batch: vmap(total(f))(batch).sum())
 
 
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("outer", OUTER)
 def test_one_in_the_other(outer, inner):
-    around = OUTER[outer]
-    f, reference = around(INNER[inner]), OUTER["jit" if "Python" not in outer else "nothing"](
-        (lambda x: _repeat(plain, x)) if "Python" in outer else around(plain))
-    expected = reference(X)
-    close(f(jnp.asarray(X)), expected)
-    close(jit(f)(X), expected)
-    batch = np.stack([X, X * 0.5, -X])
-    by_element = np.stack([reference(x) for x in batch])
-    close(jit(vmap(f))(batch), by_element)
-    forward = outer not in REVERSE_ONLY and inner not in REVERSE_ONLY
-    if forward:
-        close(jit(lambda x: jvp(f, (x,), (T,)))(X)[1], jvp(reference, (X,), (T,))[1])
-    if outer not in FORWARD_ONLY and inner not in FORWARD_ONLY:
-        weights = np.float32([1.0, -2.0, 0.5])[:expected.shape[0]]
-        total, reference_total = (lambda x: (f(x) * weights).sum()), (lambda x: (reference(x) * weights).sum())
-        gradient = grad(reference_total)(X)
-        close(grad(total)(jnp.asarray(X)), gradient)
-        close(jit(grad(total))(X), gradient)
-        rows = np.stack([grad(reference_total)(x) for x in batch])
-        close(jit(vmap(grad(total)))(batch), rows)
-        mapped = jit(grad(lambda b: vmap(total)(b).sum()))
-        if outer == "custom_jvp" and "reference" in inner:  # a rule that uses references, in forward mode under vmap
-            with pytest.raises(NotImplementedError, match="reference that was made for values"):
-                mapped(batch)
-        else:
-            close(mapped(batch), rows)
+    f, wanted = OUTER[outer](INNER[inner]), expected(outer)
+    forward, reverse = inner not in REVERSE_ONLY and outer not in REVERSE_ONLY, not {inner, outer} & FORWARD_ONLY
+    refused = reverse and outer == "custom_jvp" and "reference" in inner
+    found = jit(all_of(f, forward, reverse, reverse and not refused))(X, BATCH)
+    for name, result in found.items():
+        close(result, wanted["rows" if name == "gradient of the batch" else name], name)
+    assert len(found) == 2 + forward + 2 * reverse + (reverse and not refused)
+    close(f(jnp.asarray(X)), wanted["value"], "value, eagerly")
+    if reverse:
+        close(grad(total(f))(jnp.asarray(X)), wanted["gradient"], "gradient, eagerly")
+    if refused:  # a rule that uses references, in forward mode under vmap
+        with pytest.raises(NotImplementedError, match="reference that was made for values"):
+            jit(gradient_of_the_batch(f))(BATCH)
