@@ -381,3 +381,12 @@ def test_wrong_calls():
         waved(1.0, 2.0, z=3.0)
     assert repr(waved).startswith("<custom_vjp waved at test_custom_vjp.py:")
     assert "perturbed=True" in repr(CustomVJPPrimal(1.0, True))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["plain", "jit"])
+def test_under_vmap_the_bwd_rule_sees_the_cotangent_of_each_example(wrap):
+    """Also where the argument that is differentiated is not mapped: three clipped cotangents, not one of their sum."""
+    added = custom_vjp(lambda x, y: x + y)
+    added.defvjp(lambda x, y: (x + y, None), lambda _, ct: (jnp.clip(ct, -0.5, 0.5), None))
+    xs = np.arange(3, dtype=np.float32)
+    assert float(grad(lambda x: wrap(vmap(added, (None, 0)))(x, xs).sum())(1.0)) == 1.5
