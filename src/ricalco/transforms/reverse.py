@@ -8,7 +8,7 @@ from ricalco.avals import ShapedArray, dtypes, tangent_aval
 from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, interpreting, state
 from ricalco.engine import DeviceArray
 from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
-from ricalco.ir.rewrite import hoist, reduced, silenced
+from ricalco.ir.rewrite import reduced, silenced
 from ricalco.ops.families import add_any_p
 from ricalco.ops.references import addupdate_p, here, swap_p
 from ricalco.ops.structure import aval_of, instantiate
@@ -104,16 +104,17 @@ class LinearTrace(StagingTrace):
     def replayed(self, program, primals, tangents, active) -> tuple[list, list]:
         """Outputs and tangents of a program by its recorded linearization."""
         rule = program.memo.get(("linearized", active, None)) or linearized_program(program, active)
+        forward, sources = rule.compact or rule.compacted()
         before = state.trace
         state.trace = parent = self.parent
         try:
-            outs = parent.apply(rule.forward, primals)
+            outs = parent.apply(forward, primals)
         finally:
             state.trace = before
         n = len(rule.nonzero_out)
         if True not in rule.nonzero_out:
             return outs[:n], [None] * n
-        operands = [self.read(outs[i] if i >= 0 else primals[-i - 1]) for i in rule.sources]
+        operands = [self.read(outs[i] if i >= 0 else primals[-i - 1]) for i in sources]
         operands += [t for t in tangents if t is not None]
         dots = iter(self.record(derivative_p, rule.params, rule.dot_avals, operands))
         return outs[:n], [next(dots) if on else None for on in rule.nonzero_out]
@@ -362,42 +363,43 @@ class LinearizedProgram:
     ----------
     known : ClosedJaxpr
         Inputs to outputs, followed by residuals.
-    forward : ClosedJaxpr
-        `known` without the residuals that are an input or an output.
-    sources : tuple of int
-        Where each residual comes from: i >= 0 is output i of `forward`, i < 0 is input ``-i - 1``.
     linear : ClosedJaxpr
         Residuals and the nonzero input tangents to the nonzero output tangents.
     nonzero_out : tuple of bool
     residuals : int
     dot_avals : list of ShapedArray
         The types of the nonzero output tangents.
+    compact : tuple or None
+        See `compacted`.
     params : dict
         Those of the equation that stands for the derivative (`derivative_p`).
     """
-    __slots__ = ("known", "forward", "sources", "linear", "nonzero_out", "residuals", "dot_avals", "params")
+    __slots__ = ("known", "linear", "nonzero_out", "residuals", "dot_avals", "params", "compact")
 
     def __init__(self, known: ClosedJaxpr, linear: ClosedJaxpr, nonzero_out: tuple[bool, ...], residuals: int):
         self.known, self.linear, self.nonzero_out, self.residuals = known, linear, nonzero_out, residuals
-        self.forward, self.sources = _without_passed_on(known, len(nonzero_out))
         self.dot_avals = linear.out_avals
-        flags = [i >= residuals for i in range(len(linear.in_avals))]
-        self.params = {"jaxpr": linear, "linear": tuple(flags)}
+        self.params = {"jaxpr": linear, "linear": (False,) * residuals + (True,) * (len(linear.in_avals) - residuals)}
+        self.compact: tuple[ClosedJaxpr, tuple[int, ...]] | None = None
 
+    def compacted(self) -> tuple[ClosedJaxpr, tuple[int, ...]]:
+        """`known` without the residuals that are an input or an output: a value that a program gives back is a copy.
 
-def _without_passed_on(closed: ClosedJaxpr, first: int) -> tuple[ClosedJaxpr, tuple[int, ...]]:
-    """See `LinearizedProgram.forward`: a value that a program gives back is a copy."""
-    outvars = closed.jaxpr.outvars
-    places = {id(v): -i - 1 for i, v in enumerate(closed.jaxpr.invars)}
-    for i, v in enumerate(outvars[:first]):
-        places.setdefault(id(v), i)
-    left = list(outvars[:first])
-    for v in outvars[first:]:
-        if id(v) not in places:
-            places[id(v)] = len(left)
-            left.append(v)
-    sources = tuple([places[id(v)] for v in outvars[first:]])
-    return ClosedJaxpr(closed.jaxpr.replace(outvars=left), closed.consts), sources
+        And where each residual comes from: i >= 0 is an output of that program, i < 0 is input ``-i - 1``.
+        """
+        if self.compact is None:
+            jaxpr, first = self.known.jaxpr, len(self.nonzero_out)
+            places = {id(v): -i - 1 for i, v in enumerate(jaxpr.invars)}
+            left = jaxpr.outvars[:first]
+            for i, v in enumerate(left):
+                places.setdefault(id(v), i)
+            for v in jaxpr.outvars[first:]:
+                if id(v) not in places:
+                    places[id(v)] = len(left)
+                    left.append(v)
+            sources = tuple([places[id(v)] for v in jaxpr.outvars[first:]])
+            self.compact = ClosedJaxpr(jaxpr.replace(outvars=left), self.known.consts), sources
+        return self.compact
 
 
 def linearized_program(closed: ClosedJaxpr, nonzero: Sequence[bool],
@@ -424,8 +426,9 @@ def _linearized_program(closed: ClosedJaxpr, nonzero: tuple[bool, ...], instanti
 
     staged = stage(function, closed.in_avals, closed.jaxpr.debug, where=NOWHERE)
     at = parts[0]
-    linear, _ = hoist(ClosedJaxpr(at.jaxpr.replace(debug=closed.jaxpr.debug), at.consts))
-    return LinearizedProgram(staged.closed, expanded(linear.jaxpr), at.nonzero, len(at.consts))
+    linear = at.jaxpr.replace(constvars=[], invars=[*at.jaxpr.constvars, *at.jaxpr.invars],
+                              debug=DebugInfo(closed.jaxpr.debug.name))
+    return LinearizedProgram(staged.closed, expanded(linear), at.nonzero, len(at.consts))
 
 
 def expanded(jaxpr: Jaxpr) -> ClosedJaxpr:

@@ -38,8 +38,9 @@ def call_family(name: str, *, runs: Runs = Runs.ONCE, spent: Sequence[str] = (),
         jaxpr = params["jaxpr"]
         nonzero = [not isinstance(t, Zero) for t in tangents]
         program = linearized_program(jaxpr, nonzero)
-        outs = bound(program.forward, primals, params)
-        residuals = [outs[i] if i >= 0 else primals[-i - 1] for i in program.sources]
+        forward, sources = program.compacted()
+        outs = bound(forward, primals, params)
+        residuals = [outs[i] if i >= 0 else primals[-i - 1] for i in sources]
         dots = (bound(program.linear, [*residuals, *take(tangents, nonzero)], params) if any(program.nonzero_out)
                 else ())
         return outs[:len(program.nonzero_out)], tangents_where(program.nonzero_out, dots, jaxpr.out_avals)
