@@ -8,8 +8,8 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco.avals.memory import Memo, sizes
 from ricalco.core import values
+from ricalco.ir import ClosedJaxpr
 from ricalco.jit.eager import eager
-from ricalco.tracing import Program
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -73,7 +73,7 @@ def test_places_are_data_in_eager_reads():
 def _programs() -> int:
     """How many programs of composites are kept."""
     kept = [memo for memo in sizes() if isinstance(memo, Memo)]
-    return sum(value.__class__ is tuple and value[0].__class__ is Program for memo in kept for value in memo.values())
+    return sum(value.__class__ is tuple and value[0].__class__ is ClosedJaxpr for memo in kept for value in memo.values())
 
 
 def test_far_integers_beyond_32_bits_do_not_wrap():

@@ -4,6 +4,7 @@ import pytest
 
 from ricalco import ir
 from ricalco.avals import ShapedArray
+from ricalco.core import Runs, SubProgram
 from tests.null.ir_samples import primitive
 
 jax = pytest.importorskip("jax", reason="its printed jaxprs are what is compared with")
@@ -40,7 +41,9 @@ def rebuilt(jaxpr, known):
     eqns = []
     for eqn in jaxpr.eqns:
         params = {k: value(v) for k, v in eqn.params.items() if k not in ABSENT}
-        plain = primitive(eqn.primitive.name, lambda *a, **k: None, lambda *a, **k: None)
+        called = [SubProgram(params["jaxpr"], Runs.CALLED)] if eqn.primitive.name == "jit" else None
+        plain = primitive(eqn.primitive.name, lambda *a, **k: None, lambda *a, **k: None,
+                          programs=called and (lambda params, called=called: called))
         eqns.append(ir.Eqn(plain, [*map(atom, eqn.invars)], tuple(map(atom, eqn.outvars)), params))
     found = ir.Jaxpr(constvars, invars, eqns, [*map(atom, jaxpr.outvars)])
     known[id(jaxpr)] = found, jaxpr  # keeps `jaxpr` alive, and so its id
