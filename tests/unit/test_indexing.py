@@ -72,8 +72,8 @@ def test_places_are_data_in_eager_reads():
 
 def _programs() -> int:
     """How many programs of composites are kept."""
-    kept = [memo for memo in sizes() if isinstance(memo, Memo)]
-    return sum(value.__class__ is tuple and value[0].__class__ is ClosedJaxpr for memo in kept for value in memo.values())
+    kept = [value for memo in sizes() if isinstance(memo, Memo) for value in memo.values()]
+    return sum(value.__class__ is tuple and value[0].__class__ is ClosedJaxpr for value in kept)
 
 
 def test_far_integers_beyond_32_bits_do_not_wrap():

@@ -79,6 +79,11 @@ def let_go() -> bool:
     return True
 
 
+def keep_for_good(found: Backend) -> None:
+    """Never drop the client, also when the process ends: one reference more than there is."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found.client))
+
+
 def compile_options(device=None):
     """Options for a program on one device."""
     options = xc.CompileOptions()
@@ -93,8 +98,7 @@ def _after_fork_in_child() -> None:
     _lock = threading.Lock()  # another thread may have held it when the process forked
     if _State.backend is not None:
         _State.forked = True
-        # One reference more than there is: the client's end would wait for threads that are not in the child.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_State.backend.client))
+        keep_for_good(_State.backend)  # the client's end would wait for threads that are not in the child
     _State.backend = None
 
 

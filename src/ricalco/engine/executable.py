@@ -15,7 +15,7 @@ from ricalco.avals.memory import Memo
 from ricalco.engine import shim
 from ricalco.engine.array import DeviceArray
 from ricalco.engine.callbacks import Callbacks
-from ricalco.engine.client import backend, compile_options
+from ricalco.engine.client import backend, compile_options, keep_for_good
 from ricalco.engine.errors import CompileError, XlaRuntimeError, deleted
 from ricalco.engine.shim import JaxlibError
 
@@ -91,6 +91,9 @@ class Executable:
             loaded = found.client.compile_and_load(text, found.device_list, options)
         except JaxlibError as error:
             raise CompileError(str(error), text) from None
+        except BaseException:  # an interrupt: a thread of XLA goes on compiling, with the client
+            keep_for_good(found)
+            raise
         payload, called = None, Callbacks(callbacks)
         if callbacks:  # XLA takes them with bytes, not with text
             payload = loaded.serialize()
