@@ -1,10 +1,12 @@
 """Each test starts without what functions of the same code have left each other: traces, and counts of them.
 
-No test reads or writes the user's cache of compiled programs, nor does any process that a test starts.
+No test reads or writes the user's cache of compiled programs, nor does any process that a test starts: all of a run
+share a directory of their own, since many tests compile the same small programs.
 """
 import gc
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -14,7 +16,6 @@ import ricalco
 from ricalco.jit import retraces, stale
 from tests import oracle as answers
 
-os.environ["RICALCO_CACHE_DIR"] = "off"  # read at the first compilation
 SOURCE = str(Path(__file__).parents[1] / "src")
 os.environ["PYTHONPATH"] = SOURCE
 
@@ -29,6 +30,21 @@ def children_import_the_tree_under_test(event: str, args: tuple) -> None:
 
 
 sys.addaudithook(children_import_the_tree_under_test)
+
+
+_PROGRAMS = pytest.StashKey[tempfile.TemporaryDirectory]()
+
+
+def pytest_configure(config):
+    """Workers are started later and inherit the directory."""
+    if not hasattr(config, "workerinput"):
+        config.stash[_PROGRAMS] = tempfile.TemporaryDirectory(prefix="ricalco-tests-")
+        os.environ["RICALCO_CACHE_DIR"] = config.stash[_PROGRAMS].name  # read at the first compilation
+
+
+def pytest_unconfigure(config):
+    if _PROGRAMS in config.stash:
+        config.stash[_PROGRAMS].cleanup()
 
 
 def pytest_addoption(parser):

@@ -1,12 +1,11 @@
 """Convolutions of `lax`, called as in JAX: values, types, error classes, derivatives."""
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ricalco.avals import options
+import ricalco
+from ricalco.avals import dtypes, options
 from ricalco.engine import Executable, put
 from ricalco.ir import check_jaxpr
 from ricalco.jit import eager  # noqa: F401  (installs the eager interpreter)
@@ -16,6 +15,7 @@ from ricalco.ops.structure import aval_of
 from ricalco.tracing import stage
 from ricalco.transforms.api import jvp, vjp
 from ricalco.transforms.mapping import vmap
+from tests.oracle import jax
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(4, 6, 5, 7)).astype(np.float32)
@@ -41,10 +41,10 @@ def assert_close(ours, theirs):
         np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=2e-5, atol=2e-4)
 
 
-def assert_same(call, x, y):
+def assert_same(oracle, call, x, y):
     """Value, tangent and cotangents, each library's in one program."""
-    shape = jax.eval_shape(lambda x, y: call(jax.lax, x, y), x, y)
-    args = [x, y, *[RANDOM.normal(size=s.shape).astype(s.dtype) for s in (x, y, shape)]]
+    shape, random = ricalco.eval_shape(lambda x, y: call(convolution, x, y), x, y), np.random.default_rng(1)
+    args = [x, y, *[random.normal(size=s.shape).astype(s.dtype) for s in (x, y, shape)]]
 
     def everything(library, push, pull):
         def program(x, y, x_dot, y_dot, ct):
@@ -56,39 +56,43 @@ def assert_same(call, x, y):
     program = stage(everything(convolution, jvp, vjp), [aval_of(a) for a in args])
     check_jaxpr(program.jaxpr)
     run = Executable(lower_module(program.jaxpr, "convolution").text, program.closed.out_avals)
-    assert_close(run([put(a, aval_of(a)) for a in args]), jax.jit(everything(jax.lax, jax.jvp, jax.vjp))(*args))
+    theirs = oracle(lambda: jax.jit(everything(jax.lax, jax.jvp, jax.vjp))(*args))
+    assert_close(run([put(a, aval_of(a)) for a in args]), theirs)
 
 
 @pytest.mark.parametrize("name", [n for n in CALLS if n != "layout"])
-def test_convolutions(name):
-    assert_same(CALLS[name], X, Y)
+def test_convolutions(name, oracle):
+    assert_same(oracle, CALLS[name], X, Y)
 
 
-def test_layout():
-    assert_close([CALLS["layout"](convolution, X, Y)], [CALLS["layout"](jax.lax, jnp.asarray(X), jnp.asarray(Y))])
+def test_layout(oracle):
+    theirs = oracle(lambda: CALLS["layout"](jax.lax, jax.numpy.asarray(X), jax.numpy.asarray(Y)))
+    assert_close([CALLS["layout"](convolution, X, Y)], [theirs])
 
 
-def test_feature_groups():
-    assert_same(lambda lib, x, y: lib.conv_general_dilated(x, y, (2, 1), "SAME", feature_group_count=2), X, GROUPED)
+def test_feature_groups(oracle):
+    assert_same(oracle, lambda lib, x, y: lib.conv_general_dilated(
+        x, y, (2, 1), "SAME", feature_group_count=2), X, GROUPED)
 
 
-def test_dtypes():
-    for dtype in ("float16", "bfloat16", "int32"):
-        x, y = (np.asarray(jnp.asarray(v * 2).astype(dtype)) for v in (X, Y))
-        ours, theirs = (lib.conv(c(x), c(y), (1, 1), "VALID") for lib, c in (
-            (convolution, lambda v: v), (jax.lax, jnp.asarray)))
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs, np.float64), rtol=0.02, atol=0.1)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+def test_dtypes(dtype, oracle):
+    x, y = ((v * 2).astype(dtypes.as_dtype(dtype)) for v in (X, Y))
+    ours = convolution.conv(x, y, (1, 1), "VALID")
+    theirs = oracle(lambda: jax.lax.conv(jax.numpy.asarray(x), jax.numpy.asarray(y), (1, 1), "VALID"))
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs, np.float64), rtol=0.02, atol=0.1)
 
 
 @pytest.mark.parametrize("in_axes", [(0, None), (None, 1), (1, 0)])
-def test_vmap_is_the_loop(in_axes):
+def test_vmap_is_the_loop(in_axes, oracle):
     x = np.stack([X, X[::-1], -X], in_axes[0]) if in_axes[0] is not None else X
     y = np.stack([GROUPED, 2 * GROUPED, -GROUPED], in_axes[1]) if in_axes[1] is not None else GROUPED
 
     def call(lib):
         return lambda x, y: lib.conv_general_dilated(x, y, (1, 1), "VALID", feature_group_count=2)
-    assert_close([vmap(call(convolution), in_axes)(x, y)], [jax.vmap(call(jax.lax), in_axes)(x, y)])
+    theirs = oracle(lambda: jax.vmap(call(jax.lax), in_axes)(x, y))
+    assert_close([vmap(call(convolution), in_axes)(x, y)], [theirs])
 
 
 @pytest.mark.parametrize("call", [
@@ -103,19 +107,18 @@ def test_vmap_is_the_loop(in_axes):
     lambda lib, x, y: lib.conv_general_dilated(x, y, (1, 1), "VALID", feature_group_count=2, batch_group_count=2),
     lambda lib, x, y: lib.conv_general_dilated(x, y[:7, :2], (1, 1), "VALID", feature_group_count=3),
     lambda lib, x, y: lib.conv_general_dilated(x, y, (1, 1), "VALID", batch_group_count=3)])
-def test_refusals(call):
-    errors = []
-    for lib, convert in ((convolution, lambda v: v), (jax.lax, jnp.asarray)):
-        with pytest.raises(Exception) as caught:
-            call(lib, convert(X), convert(Y))
-        errors.append(caught.type.__name__)
-    assert errors[0] == errors[1]
+def test_refusals(call, oracle):
+    theirs = oracle.error(lambda: call(jax.lax, jax.numpy.asarray(X), jax.numpy.asarray(Y)))
+    with pytest.raises(Exception) as ours:
+        call(convolution, X, Y)
+    assert ours.type.__name__ == theirs.name
 
 
-def test_dimension_numbers():
+def test_dimension_numbers(oracle):
     for numbers in (None, ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "HWNC"), ("CWNH", "WOHI", "CHWN")):
         args = X.shape, Y.shape, numbers
-        assert convolution.conv_dimension_numbers(*args) == tuple(jax.lax.conv_dimension_numbers(*args))
+        theirs = oracle(lambda args=args: tuple(jax.lax.conv_dimension_numbers(*args)), str(numbers))
+        assert convolution.conv_dimension_numbers(*args) == theirs
     for bad in (("NHWC", "HWIO"), ("NHWC", "HWIO", "NHWX"), ("NHC", "HIO", "NHC"), 3):
         with pytest.raises(TypeError, match="dimension_numbers"):
             convolution.conv_dimension_numbers(X.shape, Y.shape, bad)

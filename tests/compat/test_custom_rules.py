@@ -1,20 +1,23 @@
 """Custom rules give what JAX's give: values, dtypes, trees, classes of errors and printed programs, in any nesting."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 import ricalco
-import ricalco.numpy as cnp
-
-jax = pytest.importorskip("jax", reason="jax, the oracle, is not installed")
+from tests.oracle import Raised, jax, release
 
 X, Y = np.float32(0.7), np.float32(1.3)
 TWO = np.array([0.7, 1.7], np.float32), np.array([1.3, 2.6], np.float32)
 
 
-def functions(lib, np_, lax):
+@functools.cache
+def functions(lib):
     """The same functions with rules, made with either library. Derivatives in x are three times too large."""
+    np_, lax = lib.numpy, lib.lax
+
     @lib.custom_jvp
     def forward(x, y):
         return np_.sin(x) * y
@@ -56,8 +59,7 @@ def functions(lib, np_, lax):
             "custom_linear_solve": solve}
 
 
-FUNCTIONS = {ricalco: functions(ricalco, cnp, ricalco.lax), jax: functions(jax, jax.numpy, jax.lax)}
-NAMES = list(FUNCTIONS[ricalco])
+NAMES = list(functions(ricalco))
 
 NESTED = {
     "alone": lambda lib, f: f,
@@ -85,28 +87,27 @@ TRANSFORMED = {
 # Inside loops the derivative of a custom_jvp rule is, in JAX 0.10, that of the function that it is the rule of.
 LOOPS = ("scan", "fori_loop", "scan of checkpoint")
 WRONG_IN_JAX = {(name, loop, "hessian") for loop in LOOPS for name in ("custom_jvp", "custom_root")} if (
-    jax.__version_info__ < (0, 11)) else set()
+    release() == "0.10") else set()
 # The others are made of these two.
 CASES = [(name, nesting, transform) for name in NAMES for nesting in NESTED for transform in TRANSFORMED
          if name in ("custom_jvp", "custom_vjp") or (nesting in ("alone", "scan") and transform not in ("jit", "vmap"))]
 
 
 @pytest.mark.parametrize(("name", "nesting", "transform"), CASES)
-def test_values(name, nesting, transform):
+def test_values(name, nesting, transform, oracle):
     if (name, nesting, transform) in WRONG_IN_JAX:
         pytest.skip("JAX drops the rule there; see test_a_loop_uses_the_rule_at_every_step_and_order")
-    results = []
-    for lib in (ricalco, jax):
-        try:
-            results.append(TRANSFORMED[transform](lib, NESTED[nesting](lib, FUNCTIONS[lib][name])))
-        except TypeError as error:
-            results.append(error)
-    ours, theirs = results
-    if isinstance(theirs, Exception):
-        assert type(ours) is type(theirs), ours
+
+    def program(lib):
+        return TRANSFORMED[transform](lib, NESTED[nesting](lib, functions(lib)[name]))
+
+    theirs = oracle.outcome(lambda: program(jax))
+    if isinstance(theirs, Raised):
+        with pytest.raises(TypeError) as ours:
+            program(ricalco)
+        assert ours.type is theirs.type
         return
-    assert not isinstance(ours, Exception), ours
-    for a, b in zip(ricalco.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    for a, b in zip(ricalco.tree.leaves(program(ricalco)), ricalco.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
         assert np.asarray(a).dtype == np.asarray(b).dtype
 
@@ -121,32 +122,31 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_print_alike(name):
-    texts = []
-    for lib in (ricalco, jax):
-        function, args = PROGRAMS[name](lib, FUNCTIONS[lib])
-        program = lib.make_jaxpr(function)(*args)
-        texts.append(program.pretty_print(jax=True) if lib is ricalco else str(program))
-    assert texts[0] == texts[1]
+def test_programs_print_alike(name, oracle):
+    def program(lib):
+        function, args = PROGRAMS[name](lib, functions(lib))
+        return lib.make_jaxpr(function)(*args)
+
+    assert program(ricalco).pretty_print(jax=True) == oracle(lambda: str(program(jax)))
 
 
-def test_constants_of_the_function_print_alike():
-    texts = []
-    for lib in (ricalco, jax):
+def test_constants_of_the_function_print_alike(oracle):
+    def program(lib):
         @lib.custom_jvp
         def shifted(x):
             return x + FIXED
 
         shifted.defjvp(lambda primals, tangents: (primals[0], tangents[0]))
-        program = lib.make_jaxpr(shifted)(np.ones(3, np.float32))
-        texts.append(program.pretty_print(jax=True) if lib is ricalco else str(program))
-    assert texts[0].replace("<lambda>", "") == texts[1].replace("<lambda>", "") and "num_consts=1" in texts[0]
+        return lib.make_jaxpr(shifted)(np.ones(3, np.float32))
+
+    ours, theirs = program(ricalco).pretty_print(jax=True), oracle(lambda: str(program(jax)))
+    assert ours.replace("<lambda>", "") == theirs.replace("<lambda>", "") and "num_consts=1" in ours
 
 
 FIXED = np.arange(3, dtype=np.float32)
 
 
-def zeros_seen(lib, np_):
+def zeros_seen(lib):
     """What rules with symbolic zeros are given."""
     seen = []
     module = lib.custom_derivatives
@@ -174,8 +174,8 @@ def zeros_seen(lib, np_):
     return seen
 
 
-def test_symbolic_zeros_are_alike():
-    assert zeros_seen(ricalco, cnp) == zeros_seen(jax, jax.numpy)
+def test_symbolic_zeros_are_alike(oracle):
+    assert zeros_seen(ricalco) == oracle(lambda: zeros_seen(jax))
 
 
 WRONG = {
@@ -187,7 +187,7 @@ WRONG = {
     "bwd: no tuple": lambda lib: with_vjp(lib, lambda r, ct: ct),
     "bwd: another arity": lambda lib: with_vjp(lib, lambda r, ct: (ct, ct)),
     "bwd: another shape": lambda lib: with_vjp(lib, lambda r, ct: (np.ones(3, np.float32),)),
-    "forward mode": lambda lib: lib.jvp(FUNCTIONS[lib]["custom_vjp"], (X, Y), (X, Y)),
+    "forward mode": lambda lib: lib.jvp(functions(lib)["custom_vjp"], (X, Y), (X, Y)),
     "traced nondiff": lambda lib: lib.jit(lambda n: traced_nondiff(lib)(n, 1.0))(2.0),
 }
 
@@ -211,11 +211,8 @@ def traced_nondiff(lib):
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_errors_are_of_jaxs_classes(name):
-    raised = []
-    for lib in (ricalco, jax):
-        with pytest.raises(Exception) as caught:
-            WRONG[name](lib)
-        raised.append(caught.value)
-    ours, theirs = raised
-    assert type(ours).__name__ == type(theirs).__name__, f"{ours!r}\n{theirs!r}"
+def test_errors_are_of_jaxs_classes(name, oracle):
+    theirs = oracle.error(lambda: WRONG[name](jax))
+    with pytest.raises(Exception) as ours:
+        WRONG[name](ricalco)
+    assert ours.type.__name__ == theirs.name, f"{ours.value!r}\n{theirs!r}"

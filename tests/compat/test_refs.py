@@ -1,11 +1,11 @@
 """Mutable references through ricalco and through JAX: values, types and jaxprs."""
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 import ricalco
+from tests.oracle import jax
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
 
@@ -66,9 +66,10 @@ FUNCTIONS = [reads, writes, sums, repeated, chosen, called]
 ids = [f.__name__ for f in FUNCTIONS]
 
 
-def both(transform, function):
-    modules = (ricalco, jax)
-    return [m.tree.leaves(transform(m, lambda x, m=m: function(m, x))(X)) for m in modules]
+def both(oracle, transform, function):
+    def leaves(m):
+        return m.tree.leaves(transform(m, lambda x: function(m, x))(X))
+    return leaves(ricalco), oracle(lambda: leaves(jax))
 
 
 def same(got, want):
@@ -84,27 +85,27 @@ def same(got, want):
 @pytest.mark.parametrize("transform", [
     lambda m, f: f, lambda m, f: m.jit(f), lambda m, f: lambda x: m.jvp(f, (x,), (x * 0.5,))],
     ids=["eager", "jit", "jvp"])
-def test_values(function, transform):
-    same(*both(transform, function))
+def test_values(function, transform, oracle):
+    same(*both(oracle, transform, function))
 
 
 # JAX has no vmap of a conditional that uses a reference.
 @pytest.mark.parametrize("function", [f for f in FUNCTIONS if f is not chosen], ids=lambda f: f.__name__)
-def test_batches(function):
-    same(*both(lambda m, f: lambda x: m.jit(m.vmap(f))(m.numpy.stack([x, x * 2])), function))
+def test_batches(function, oracle):
+    same(*both(oracle, lambda m, f: lambda x: m.jit(m.vmap(f))(m.numpy.stack([x, x * 2])), function))
 
 
 @pytest.mark.parametrize("function", [reads, writes, sums, chosen, called], ids=lambda f: f.__name__)
-def test_gradients(function):
+def test_gradients(function, oracle):
     def total(m, f):
         return m.grad(lambda x: sum([m.numpy.sum(y * y) for y in m.tree.leaves(f(x)) if y.dtype != np.int32]))
-    same(*both(total, function))
+    same(*both(oracle, total, function))
 
 
 @pytest.mark.parametrize("function", [reads, writes], ids=lambda f: f.__name__)
-def test_printed_forms(function):
+def test_printed_forms(function, oracle):
     ours = ricalco.make_jaxpr(lambda x: function(ricalco, x))(X).pretty_print(jax=True)
-    theirs = str(jax.make_jaxpr(lambda x: function(jax, x))(X))
+    theirs = oracle(lambda: str(jax.make_jaxpr(lambda x: function(jax, x))(X)))
     if function is reads:  # JAX prints the size of a strided slice, and not its stride
         ours, theirs = ours.replace("[:1,::2]", "[:1,*]"), theirs.replace("[:1,:2]", "[:1,*]")
     assert ours == theirs.replace(" pin=False", "")
@@ -116,22 +117,25 @@ def update(m, r, x):
     return r[2] * 2
 
 
-def test_arguments_and_captures():
-    for make in (lambda m, r: m.jit(lambda r, x: update(m, r, x)), lambda m, r: lambda _, x: m.jit(
-            lambda x: update(m, r, x))(x)):
-        results = []
-        for m in (ricalco, jax):
-            ref = m.new_ref(m.numpy.arange(3.0))
-            f = make(m, ref)
-            results.append(([f(ref, 2.0), f(ref, 3.0)], ref[...]))
-        same([*results[0][0], results[0][1]], [*results[1][0], results[1][1]])
+@pytest.mark.parametrize("make", [
+    lambda m, r: m.jit(lambda r, x: update(m, r, x)), lambda m, r: lambda _, x: m.jit(lambda x: update(m, r, x))(x)],
+    ids=["argument", "capture"])
+def test_arguments_and_captures(make, oracle):
+    def results(m):
+        ref = m.new_ref(m.numpy.arange(3.0))
+        f = make(m, ref)
+        return [f(ref, 2.0), f(ref, 3.0), ref[...]]
+    same(results(ricalco), oracle(lambda: results(jax)))
 
 
 @pytest.mark.parametrize("call", [
     lambda m, r: m.jit(lambda a, b: a[0] + b[0])(r, r), lambda m, r: m.jit(lambda a: a[0] + r[0])(r),
     lambda m, r: r.__setitem__(0, m.numpy.int32(1)), lambda m, r: r.__setitem__(..., 1.0),
-    lambda m, r: m.jit(lambda: r[::-1])()])
-def test_errors_are_of_jaxs_classes(call):
-    for m in (ricalco, jax):
-        with pytest.raises(ValueError):
-            call(m, m.new_ref(m.numpy.arange(3.0)))
+    lambda m, r: m.jit(lambda: r[::-1])()],
+    ids=["the same twice", "argument and capture", "another dtype", "a scalar for all", "a negative step"])
+def test_errors_are_of_jaxs_classes(call, oracle):
+    def error(m):
+        return call(m, m.new_ref(m.numpy.arange(3.0)))
+    assert oracle.error(lambda: error(jax)).builtin is ValueError
+    with pytest.raises(ValueError):
+        error(ricalco)
