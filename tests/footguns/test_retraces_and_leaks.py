@@ -232,21 +232,17 @@ def test_tracing_with_the_check_costs_little():
             x = jnp.sin(x) * 2.0 + x
         return x
 
-    def fastest() -> float:
-        best = np.inf
-        for _ in range(15):
-            start = time.perf_counter()
-            ricalco.make_jaxpr(f)(1.0)
-            best = min(best, time.perf_counter() - start)
-        return best
-    fastest()
-    seconds = {}
-    for setting in ("warn", "off"):
-        ricalco.config.update("check_leaks", setting)
-        try:
-            seconds[setting] = fastest()
-        finally:
-            ricalco.config.update("check_leaks", "warn")
+    ricalco.make_jaxpr(f)(1.0)
+    seconds = {"warn": np.inf, "off": np.inf}
+    try:
+        for _ in range(20):  # in turn: the speed of a machine may change from one second to the next
+            for setting in seconds:
+                ricalco.config.update("check_leaks", setting)
+                start = time.perf_counter()
+                ricalco.make_jaxpr(f)(1.0)
+                seconds[setting] = min(seconds[setting], time.perf_counter() - start)
+    finally:
+        ricalco.config.update("check_leaks", "warn")
     assert seconds["warn"] < 1.6 * seconds["off"]  # measured: 1.05 to 1.15; a busy machine gets its share
 
 
