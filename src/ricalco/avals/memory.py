@@ -7,7 +7,16 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-_all: weakref.WeakSet = weakref.WeakSet()
+# Weak references to all memories. A plain set: other threads add to it while it is read, which a WeakSet refuses.
+_all: set[weakref.ref] = set()
+
+
+def _register(memo) -> None:
+    _all.add(weakref.ref(memo, _all.discard))
+
+
+def _memories() -> list:
+    return [memo for memo in [ref() for ref in _all.copy()] if memo is not None]
 
 
 class Memo(dict):
@@ -33,7 +42,7 @@ class Memo(dict):
 
     def __init__(self, limit: int = 1 << 16):
         self.limit = limit
-        _all.add(self)
+        _register(self)
 
     def keep(self, key, value):
         """`value`, which is remembered under `key`."""
@@ -95,17 +104,17 @@ def cached(limit: int | None) -> Callable:
     """`functools.lru_cache` that `forget_all` empties too."""
     def wrap(function: Callable) -> Callable:
         kept = functools.lru_cache(limit)(function)
-        _all.add(kept)
+        _register(kept)
         return kept
     return wrap
 
 
 def sizes() -> dict[object, int]:
     """Each memory that there is, and how many entries it has."""
-    return {memo: len(memo) if isinstance(memo, Memo) else memo.cache_info().currsize for memo in list(_all)}
+    return {memo: len(memo) if isinstance(memo, Memo) else memo.cache_info().currsize for memo in _memories()}
 
 
 def forget_all() -> None:
     """Empty every memory."""
-    for memo in list(_all):
+    for memo in _memories():
         memo.clear() if isinstance(memo, Memo) else memo.cache_clear()
