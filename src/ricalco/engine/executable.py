@@ -94,15 +94,16 @@ class Executable:
         except BaseException:  # an interrupt: a thread of XLA goes on compiling, with the client
             keep_for_good(found)
             raise
-        payload, called = None, Callbacks(callbacks)
+        payload = called = None
         if callbacks:  # XLA takes them with bytes, not with text
+            called = Callbacks(callbacks)
             payload = loaded.serialize()
             loaded = called.load(payload, options)
         self._set(loaded, out_avals, donated, called, payload)
 
-    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], called: Callbacks,
+    def _set(self, loaded, out_avals: Sequence[ShapedArray], donated: Sequence[int], called: Callbacks | None,
              payload: bytes | None) -> None:
-        self.loaded, self.callbacks, self.from_disk = loaded, len(called.functions), False
+        self.loaded, self.callbacks, self.from_disk = loaded, len(called.functions) if called else 0, False
         self.payload = payload  # the bytes that it was loaded from: XLA does not write out right what it has loaded
         self.execute = called.synchronous(loaded.execute_sharded) if self.callbacks else loaded.execute_sharded
         self.out_avals, self.donated = list(out_avals), tuple(donated)

@@ -18,7 +18,7 @@ class Lowering(hlo.Module):
     def __init__(self, name: str, target: hlo.Target):
         super().__init__(name, target)
         self._places: dict[tuple, str] = {}
-        self._tokens = Tokens()
+        self._tokens: Tokens | None = None  # made for the first function
 
     def location(self, eqn) -> str:
         """`` loc(#sN)`` for the source place of `eqn`, one alias for each instruction."""
@@ -42,6 +42,8 @@ class Lowering(hlo.Module):
 
     def function(self, closed: ClosedJaxpr, name: str) -> str:
         """The name of the private function with the body `closed`; equal bodies are one function."""
+        if self._tokens is None:
+            self._tokens = Tokens()
         key = self._tokens.program(closed)
         found = self.cache.get(key)
         if found is None:

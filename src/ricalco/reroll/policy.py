@@ -50,12 +50,9 @@ _AUTO = Limits(program=150, loop_trips=8, loop_equations=64, outline_trips=8, ou
                outline_equations=150, stacked_bytes=0, rows=16, unused_bytes=1 << 20, kept_bytes=1 << 20)
 _ASKED = Limits(program=0, loop_trips=TRIPS, loop_equations=8, outline_trips=TRIPS, outline_period=1,
                 outline_equations=8, stacked_bytes=1 << 62, rows=1 << 62, unused_bytes=1 << 62, kept_bytes=1 << 62)
+LIMITS = {"auto": _AUTO, "loop": _ASKED, "outline": _ASKED}
 _LARGE = 256 << 10  # bytes: a loop over arrays of this size waits for memory
 _UNROLLED = 32  # equations of cheap operations on large arrays that are fused into one pass
-
-
-def limits_of(mode: str) -> Limits:
-    return _AUTO if mode == "auto" else _ASKED
 
 
 def refuses_loop(table: Table, segment: Segment, limits: Limits, weight: int) -> str | None:

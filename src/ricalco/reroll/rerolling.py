@@ -11,7 +11,7 @@ from ricalco.reroll.dataflow import Segment, Table
 from ricalco.reroll.facts import NearMiss, Outcome, Rerolled, broken, lines_of, near_runs
 from ricalco.reroll.places import Writer
 from ricalco.reroll.planning import Plan, Planned, Uses
-from ricalco.reroll.policy import MODES, TRIPS, limits_of, refuses_loop, refuses_outline, unroll_of, unsound
+from ricalco.reroll.policy import LIMITS, MODES, TRIPS, refuses_loop, refuses_outline, unroll_of, unsound
 from ricalco.reroll.search import Found, Search, candidate_periods, find_runs
 from ricalco.reroll.tokens import Tokens
 from ricalco.reroll.writing import Loop, write_calls
@@ -100,7 +100,7 @@ def reroll(closed: ClosedJaxpr, mode: str = "auto") -> tuple[ClosedJaxpr, Outcom
     """
     if mode not in MODES:
         raise ValueError(f"reroll={mode!r}: expected one of {', '.join(map(repr, MODES))}")
-    if mode == "off":
+    if mode == "off" or len(closed.eqns) < LIMITS[mode].program and all([eqn.primitive.plain for eqn in closed.eqns]):
         return closed, Outcome()
     with uncollected():
         this = _Pass(mode)
@@ -117,7 +117,7 @@ class _Pass:
     __slots__ = ("kinds", "limits", "tokens", "rerolled", "near", "_done")
 
     def __init__(self, mode: str):
-        self.kinds, self.limits, self.tokens = _KINDS[mode], limits_of(mode), Tokens()
+        self.kinds, self.limits, self.tokens = _KINDS[mode], LIMITS[mode], Tokens()
         self.rerolled: list[Rerolled] = []
         self.near: list[NearMiss] = []
         self._done: dict[int, ClosedJaxpr] = {}  # by the number of the program
