@@ -1,250 +1,23 @@
 """Guards compiled to one generated function: identity first, equality where that fails, array contents in turn."""
 from __future__ import annotations
 
-import os
 import types
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 from keyword import iskeyword
-from operator import is_
-from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.core import Array, Tracer
-from ricalco.jit.guards import _ENVIRONMENT, MISSING, Walk
-from ricalco.jit.kinds import equal, equal_arrays, equal_functions, kind_of
+from ricalco.jit.guard_kinds import INSIDE, KINDS, NAMES, SMALL, STEPS, ArrayContents, fetching, path_of
+from ricalco.jit.guards import Walk
 from ricalco.jit.runners import generated
+from ricalco.python.reading import MISSING
 
-_SMALL = 4096  # bytes up to which an array's contents are compared on every call
-_SMALL_TOTAL = 1 << 16  # of all of them together
-_SAMPLES = 64  # elements of another array that are compared when its turn comes
-_TURNS = 4  # such arrays that are looked at on one call
-_FULL = 64  # every so many calls one of them is compared whole, if it is no larger than
-_FULL_BYTES = 1 << 20
+_SMALL_TOTAL = 1 << 16  # bytes of all small arrays together
+_TURNS = 4  # larger arrays that are looked at on one call
+_FULL = 64  # every so many calls one of them is compared whole
 _ERRORS = (LookupError, AttributeError, TypeError, ValueError)
-
-
-class ArrayContents:
-    """What the elements of a NumPy array were.
-
-    Attributes
-    ----------
-    index : int
-        The number of its guard.
-    always : bool
-        Whether it is compared on every call.
-    """
-    __slots__ = ("_bytes", "_digest", "_reference", "_sample", "_stride", "_type", "always", "index")
-
-    def __init__(self, index: int, reference, array: np.ndarray, always: bool):
-        self.index, self.always, self._reference = index, always, reference
-        self._type = array.dtype, array.shape
-        self._stride = max(array.size // _SAMPLES, 1)
-        self._bytes = array.tobytes() if array.nbytes <= _SMALL else None
-        self._sample = self._take(array) if self._bytes is None else b""
-        self._digest = hash(array.tobytes()) if self._bytes is None and array.nbytes <= _FULL_BYTES else None
-
-    def _take(self, array: np.ndarray) -> bytes:
-        flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-        return flat[::self._stride].tobytes() + flat[-1:].tobytes()
-
-    def array(self) -> np.ndarray | None:
-        """The array, if it still exists."""
-        return self._reference()
-
-    @property
-    def known(self) -> bytes | None:
-        """The elements of a small array."""
-        return self._bytes
-
-    def old(self) -> np.ndarray | None:
-        """The elements as they were, where they are known."""
-        if self._bytes is None:
-            return None
-        dtype, shape = self._type
-        return np.frombuffer(self._bytes, dtype).reshape(shape) if dtype.kind != "V" else None
-
-    def agrees(self, array: np.ndarray) -> bool:
-        """Whether the elements of an array are what these were, as far as they are compared."""
-        if (array.dtype, array.shape) != self._type:
-            return False
-        if self._bytes is not None:
-            return array.tobytes() == self._bytes
-        return self._take(array) == self._sample and (self._digest is None or hash(array.tobytes()) == self._digest)
-
-    def differs(self) -> bool:
-        """Whether any element changed."""
-        array = self._reference()
-        return array is not None and not self.agrees(array)
-
-    def sample_differs(self) -> bool:
-        array = self._reference()
-        if array is None:
-            return False
-        return self.differs() if self._bytes is not None else self._take(array) != self._sample
-
-    def moved(self, reference) -> ArrayContents:
-        """The same for another array of equal elements."""
-        other = object.__new__(ArrayContents)
-        for name in ArrayContents.__slots__:
-            setattr(other, name, getattr(self, name))
-        other._reference = reference
-        return other
-
-
-class Step(NamedTuple):
-    """One way from a value to the next.
-
-    Attributes
-    ----------
-    text : str
-        Python for the next value, of ``{v}``, the one before, and ``{a}``, the argument of the step; or ``{a0}`` and
-        ``{a1}``, if the argument is what is read from, the key, and at last the name.
-    words : str
-        The path, of ``{at}``, that of the value before, the argument or its ``{name}``, or its repr ``{r}``.
-    of : str or None
-        If the path starts anew here, what the function at the end of the old one is called.
-    """
-    text: str
-    words: str
-    of: str | None = None
-
-
-STEPS = {
-    "function": Step("function", ""),
-    "self of call": Step("function", "self"),
-    "constant": Step("{a0}", "static {name}"),
-    "global": Step("{a0}[{a1}]", "global {name}"),
-    "environment": Step("environment.get({a0})", "os.environ[{name!r}]"),
-    "cell": Step("{v}.__closure__[{a0}].cell_contents", "closure {name}", ""),
-    "default": Step("{v}.__defaults__[{a0}]", "default {name}", ""),
-    "keyword default": Step("{v}.__kwdefaults__[{a}]", "default {a}", ""),
-    "code": Step("{v}.__code__", "the code", ""),
-    "self": Step("{v}.__self__", "self", ""),
-    "partial argument": Step("{v}.args[{a}]", "argument {a}", "partial "),
-    "partial keyword": Step("{v}.keywords[{a}]", "{a}", "partial "),
-    "function of partial": Step("{v}.func", "{at}"),
-    "function of method": Step("{v}.__func__", "{at}"),
-    "wrapped": Step("{v}.__wrapped__", "{at}"),
-    "attribute": Step("getattr({v}, {a})", "{at}.{a}"),
-    "own": Step("{v}.__dict__[{a}]", "{at}.{a}"),
-    "item": Step("{v}[{a}]", "{at}[{r}]"),
-    "entry": Step("entry({v}, {a}, MISSING)", "{at}[{r}]"),
-    "length": Step("len({v})", "len({at})"),
-    "context": Step("{v}.get()", "{at}.get()"),
-    "context or none": Step("{v}.get(MISSING)", "{at}.get()"),
-    "method": Step("{a0}[{a1}]", "{name}"),
-    "wrapped method": Step("{a0}[{a1}].__func__", "{name}"),
-    "getter": Step("{a0}[{a1}].fget", "{name}"),
-    "cached getter": Step("{a0}[{a1}].func", "{name}"),
-}
-_NAMES = {"MISSING": MISSING, "entry": dict.get, "environment": _ENVIRONMENT, "is_": is_, "type": type}
-
-
-@cache
-def _fetching() -> dict[str, Callable]:
-    """The steps as functions of the value before, the argument, and the function that is checked."""
-    return {name: eval("lambda v, a, function: " + step.text.format(v="v", a="a", a0="a[0]", a1="a[1]"), _NAMES)
-            for name, step in STEPS.items()}
-
-
-def path_of(fetches, node: int) -> str:
-    """How a function reaches a value: ``global cfg['lr']``."""
-    return "".join(_path(fetches, node)).strip()
-
-
-def _path(fetches, node: int) -> tuple[str, str]:
-    """The path, and of which function it is."""
-    parent, name, argument = fetches[node]
-    step, (at, of) = STEPS[name], _path(fetches, parent) if parent >= 0 else ("", "")
-    if step.of is not None:
-        plain = at.removeprefix("global ").removeprefix("closure ")
-        of = f" of {step.of}{plain}".rstrip() if step.of or plain else ""
-    return step.words.format(at=at, a=argument, name=argument[-1] if type(argument) is tuple and argument else "",
-                             r=_shown(argument) if "{r}" in step.words else ""), of
-
-
-def _shown(key) -> str:
-    return repr(key) if kind_of(type(key)) == "simple" or type(key) is tuple else f"<{type(key).__name__}>"
-
-
-# --- kinds of guards ---------------------------------------------------------------------------------
-
-def _same_value(expected, now, content) -> bool:
-    return equal(expected, now)
-
-
-def _same_array(expected, now, content) -> bool:
-    return now is expected() or (isinstance(now, np.ndarray) and now.nbytes <= _FULL_BYTES and content is not None
-                                 and content.agrees(now))
-
-
-def _same_device(expected, now, content) -> bool:
-    return (isinstance(now, Array) and not isinstance(now, Tracer) and now.aval is expected.aval
-            and not expected.is_deleted() and not now.is_deleted() and equal_arrays(expected, now))
-
-
-def _itself(value):
-    return value
-
-
-class Kind(NamedTuple):
-    """How one kind of value is guarded.
-
-    Attributes
-    ----------
-    condition : str
-        Python that is true where ``{v}`` may not be what is expected, ``{e}`` (of this ``{size}``, and the type
-        ``{kind}``); it is looked at on every call.
-    same : callable
-        ``(expected, now, content)``: whether another object is what is expected, by type and value.
-    adopt : callable or None
-        From an equal value to what is expected from then on; None if that does not change.
-    old : callable
-        ``(expected, now, content)``: the value to show for what was expected.
-    new : callable
-        From the value now to the one to show.
-    """
-    condition: str = "{v} is not {e}"
-    same: Callable = _same_value
-    adopt: Callable | None = None
-    old: Callable = lambda expected, now, content: expected
-    new: Callable = _itself
-
-
-KINDS = {
-    "value": Kind(adopt=_itself),
-    "tuple": Kind(adopt=_itself),
-    "length": Kind("{v} != {e}"),
-    "environment": Kind(adopt=_itself, old=lambda expected, now, content: _decoded(expected),
-                        new=lambda now: _decoded(now)),
-    "list": Kind("len({v}) != {size} or not all(map(is_, {v}, {e}))", adopt=lambda now: now.copy()),
-    "set": Kind("type({v}) is not {kind} or {v} != {e}"),
-    "bytes": Kind("type({v}) is not bytearray or {v} != {e}",
-                  lambda expected, now, content: hasattr(now, "hex") and bytes(now) == expected),
-    "buffer": Kind("{v}.tobytes() != {e}",
-                   lambda expected, now, content: hasattr(now, "tobytes") and bytes(now) == expected,
-                   old=lambda expected, now, content: (
-                       array(now.typecode, expected) if isinstance(now, array) else expected)),
-    "array": Kind("{v} is not {e}()", _same_array, weakref.ref,
-                  lambda expected, now, content: content.old() if content is not None else None),
-    "contents": Kind(old=lambda expected, now, content: content.old()),  # of an array that no known path leads to
-    "device": Kind(same=_same_device, adopt=_itself),
-    "reference": Kind(),
-    "code": Kind(same=lambda expected, now, content: now == expected and now.co_filename == expected.co_filename,
-                 adopt=_itself),
-    "type": Kind("type({v}) is not {e}", lambda expected, now, content: type(now) is expected, new=type),
-    "function": Kind(same=lambda expected, now, content: equal_functions(expected, now), adopt=_itself),
-}
-
-
-def _decoded(value: bytes | None) -> str | None:
-    """The text of an environment variable, of which the bytes are kept."""
-    return os.fsdecode(value) if value is not None else None
 
 
 class Guards:
@@ -265,8 +38,8 @@ class Guards:
     unreached : list of CapturedArray
         Captured arrays that no known path leads to.
     """
-    __slots__ = ("__weakref__", "_by_turns", "_calls", "_changed", "_scope", "_told", "_turn", "captures",
-                 "contents", "expected", "kinds", "nodes", "unreached", "walk")
+    __slots__ = ("__weakref__", "_by_turns", "_calls", "_changed", "_muted", "_scope", "_told", "_told_contents",
+                 "_turn", "captures", "contents", "expected", "kinds", "nodes", "unreached", "walk")
 
     def __init__(self, walk: Walk, captures):
         self.walk = walk
@@ -276,7 +49,9 @@ class Guards:
         self.contents: dict[int, ArrayContents] = {}
         self.captures: dict[int, object] = {}
         self.unreached: list = []
-        self._told: set[int] = set()
+        self._told: dict[int, object] = {}  # the values that were told, as they are expected
+        self._told_contents: dict[int, ArrayContents] = {}
+        self._muted: frozenset[int] = frozenset()  # guards of what lies in them
         self._turn = self._calls = 0
         self._scope: dict | None = None
         self._changed: ArrayContents | None = None
@@ -312,34 +87,85 @@ class Guards:
                 left = self._add_contents(len(self.nodes) - 1, capture.reference, source, left)
 
     def _add_contents(self, index: int, reference, array: np.ndarray, left: int) -> int:
-        always = array.nbytes <= _SMALL and array.nbytes <= left
+        always = array.nbytes <= SMALL and array.nbytes <= left
         self.contents[index] = ArrayContents(index, reference, array, always)
         return left - array.nbytes if always else left
 
     def _set_turns(self) -> None:
-        self._by_turns = [c for c in self.contents.values() if not c.always]
+        self._by_turns = [c for c in self._current_contents() if not c.always]
+
+    def _current_contents(self) -> list[ArrayContents]:
+        """Of arrays, what is expected now: what was told, or else what was frozen."""
+        return [self._told_contents.get(i, c) for i, c in self.contents.items()
+                if i not in self._muted and (i not in self._told or i in self._told_contents)]
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def path(self, index: int) -> str:
         """How the function reaches what a guard is about."""
-        node = self.nodes[index]
+        node = self.walk.leaders.get(self.nodes[index], self.nodes[index])
         return path_of(self.walk.fetches, node) if node >= 0 else self.captures[index].name or "an array"
+
+    def what_is_gone(self, index: int, function) -> tuple[str, object]:
+        """Of a guarded value to which nothing leads any more, the path and the value: of a function or a method that
+        another object took the place of, that object."""
+        values, node = self._values(function), self.nodes[index]
+        while node >= 0 and values[node] is MISSING and self.walk.fetches[node][1] in INSIDE:
+            node = self.walk.fetches[node][0]
+        return (path_of(self.walk.fetches, node), values[node]) if node > 0 else (self.path(index), MISSING)
 
     @property
     def unguarded(self) -> list[str]:
-        """Paths to what is not looked at though the function may depend on it."""
-        return [path_of(self.walk.fetches, node) for node in self.walk.unguarded] + [
+        """Paths to what is not looked at though the function may depend on it, or what it is."""
+        found = [n if isinstance(n, str) else path_of(self.walk.fetches, n) for n in self.walk.unguarded]
+        return list(dict.fromkeys(found)) + [
             c.name or "an array" for c in self.unreached if not isinstance(c.source, np.ndarray)]
 
-    def drop(self, indices: set[int]) -> None:
-        """Do not look at these guards any more, nor at what lies within: they have been told."""
-        nodes = {self.nodes[i] for i in indices}
-        self._told |= indices | {i for i, node in enumerate(self.nodes) if self._lies_in(node, nodes)}
-        self.contents = {i: c for i, c in self.contents.items() if i not in self._told}
+    def tell(self, changed) -> None:
+        """Take values that were told for known ones, until they change again; ``(index, value)`` of each.
+
+        The frozen ones are expected all the same: when they come back, there is nothing to tell.
+        """
+        for i, now in changed:
+            adopt = KINDS[self.kinds[i]].told
+            array = now.array() if isinstance(now, ArrayContents) else now
+            self._told[i] = MISSING if now is MISSING else self.expected[i] if array is not now else adopt(now)
+            if self.kinds[i] in ("array", "contents") and isinstance(array, np.ndarray) and array.dtype != object:
+                content = self.contents.get(i)
+                self._told_contents[i] = ArrayContents(i, weakref.ref(array), array,
+                                                       content is not None and content.always)
+        self._told_again()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a value was told that has not come back."""
+        return bool(self._told)
+
+    def take_over(self, inner: Guards) -> None:
+        """Expect what a trace that is used inside of this one has frozen and told, not what is there now."""
+        for i, now in inner._told.items():
+            step = inner.walk.fetches[inner.nodes[i]][1:]
+            for k, node in enumerate(self.nodes):
+                if self.kinds[k] == inner.kinds[i] and self.walk.fetches[node][1:] == step and (
+                        self._same_as_told(k, now) if k in self._told else self._same(k, now)):
+                    self._told[k], self.expected[k] = self.expected[k], inner.expected[i]
+                    if i in inner.contents and k in self.contents:
+                        self._told_contents[k], self.contents[k] = self.contents[k], inner.contents[i]
+        self._told_again()
+
+    def _told_again(self) -> None:
+        """What was told is other than before: so is what is looked at."""
+        nodes = {self._told_node(i) for i in self._told}
+        self._muted = frozenset([i for i, node in enumerate(self.nodes) if i not in self._told
+                                 and self._lies_in(node, nodes)]) if nodes else frozenset()
         self._set_turns()
         self._scope = self._changed = None
+
+    def _told_node(self, i: int) -> int:
+        """What is another value, if guard `i` fails: of other code, the function."""
+        node = self.nodes[i]
+        return self.walk.fetches[node][0] if self.kinds[i] == "code" else node
 
     def for_another(self) -> Guards:
         """The same guards for another function, of the same code and with equal captured values."""
@@ -348,8 +174,8 @@ class Guards:
             if name != "__weakref__":
                 setattr(other, name, getattr(self, name))
         other.expected, other.contents = list(self.expected), dict(self.contents)
-        other._told, other._turn, other._calls = set(), 0, 0
-        other._scope = other._changed = None
+        other._told, other._told_contents, other._turn, other._calls = {}, {}, 0, 0
+        other._told_again()
         return other
 
     # --- on a call
@@ -375,14 +201,14 @@ class Guards:
 
     def _values(self, function) -> list:
         """The value that each step leads to now; `MISSING` where there is none."""
-        values, fetching = [], _fetching()
+        values, functions = [], fetching()
         for parent, operation, argument in self.walk.fetches:
             start = values[parent] if parent >= 0 else None
             if start is MISSING:
                 values.append(MISSING)
                 continue
             try:
-                values.append(fetching[operation](start, argument, function))
+                values.append(functions[operation](start, argument, function))
             except _ERRORS:
                 values.append(MISSING)
         return values
@@ -391,13 +217,36 @@ class Guards:
         """Identity failed somewhere: find what differs by value; what is equal is expected from now on."""
         values = self._values(function)
         for i, node in enumerate(self.nodes):
-            if node < 0 or i in self._told:
+            if node < 0 or i in self._muted:
                 continue
             now = values[node]
-            if not self._same(i, now):
+            if self._same(i, now):
+                if i in self._told and not self.contents.get(i, _UNCHANGED).differs():
+                    self._forget(i)  # the frozen value is back
+                    return self._settle(function)
+                self._adopt(i, now)
+            elif i not in self._told or not self._same_as_told(i, now):
                 return i
-            self._adopt(i, now)
-        return next((i for i, content in self.contents.items() if content.differs()), -1)
+        for content in self._current_contents():
+            if content.differs():
+                i = content.index
+                if i not in self._told_contents or self.contents[i].differs():
+                    return i
+                self._forget(i)
+                return self._settle(function)
+        return -1
+
+    def _forget(self, i: int) -> None:
+        """The value that was told is gone."""
+        del self._told[i]
+        self._told_contents.pop(i, None)
+        self._told_again()
+
+    def _same_as_told(self, i: int, now) -> bool:
+        told = self._told[i]
+        if told is MISSING or now is MISSING:
+            return told is now
+        return now is told or KINDS[self.kinds[i]].same(told, now, self._told_contents.get(i))
 
     def _adopt(self, i: int, now) -> None:
         """Expect a value, which equals the expected one, from now on."""
@@ -409,7 +258,7 @@ class Guards:
         if i in self.contents:
             self.contents[i] = self.contents[i].moved(new)
             self._set_turns()
-        if self._scope is not None:
+        if self._scope is not None and i not in self._told:
             self._scope[f"e{i}"] = new
 
     def _same(self, i: int, now) -> bool:
@@ -432,17 +281,21 @@ class Guards:
     def failures(self, function) -> list[tuple[int, object]]:
         """Every guard that fails, with the value now: `MISSING` where there is none, `ArrayContents` if in place.
 
-        What lies in another object than before is not compared.
+        What lies in another object than before is not compared, nor what was told.
         """
         values = self._values(function)
         found: list[tuple[int, object]] = []
         nodes: set[int] = set()
-        for i, node in enumerate(self.nodes):
-            if node >= 0 and i not in self._told and not self._lies_in(node, nodes) and not self._same(i, values[node]):
-                found.append((i, values[node]))
-                nodes.add(node)
+        for node, i in sorted([(node, i) for i, node in enumerate(self.nodes) if node >= 0 and i not in self._muted]):
+            now = values[node]
+            if node in nodes or self._lies_in(node, nodes) or self._same(i, now) or (
+                    i in self._told and self._same_as_told(i, now)):
+                continue
+            found.append((i, now))
+            nodes.add(self._told_node(i))
         known = {i for i, _ in found}
-        return found + [(i, c) for i, c in self.contents.items() if i not in known and c.differs()]
+        return sorted(found) + [(c.index, c) for c in self._current_contents()
+                                if c.index not in known and c.differs() and self.contents[c.index].differs()]
 
     def _lies_in(self, node: int, nodes: set[int]) -> bool:
         """Whether a step starts at one of `nodes`, or at one that does."""
@@ -453,8 +306,8 @@ class Guards:
 
     def equal_for(self, function, itself: bool = False) -> bool:
         """Whether another function of the same code, or the function `itself`, captures equal values."""
-        if self._told or (not itself and (self.unreached or self.walk.unguarded)):
-            return False  # nothing says where the other function has it
+        if not itself and (self.unreached or self.walk.unguarded or self.walk.has_state):
+            return False  # nothing says what the other function has
         values = self._values(function)
         if not itself:
             if not all([values[node] is reference() for node, reference in self.walk.opaque]):
@@ -486,6 +339,17 @@ class Guards:
         return False
 
 
+class _Unchanged:
+    """The contents of what is no array."""
+
+    @staticmethod
+    def differs() -> bool:
+        return False
+
+
+_UNCHANGED = _Unchanged()
+
+
 def _readable(*arrays) -> bool:
     return not any(a.is_deleted() for a in arrays)
 
@@ -494,13 +358,13 @@ def _readable(*arrays) -> bool:
 
 def generate(guards: Guards) -> dict:
     """The functions ``holds(function)`` and ``make(run, slow, function)``, with the names that they use."""
-    scope = {**_NAMES, "turn": guards.turn}
+    scope = {**NAMES, "turn": guards.turn}
     fetches = guards.walk.fetches
     uses = dict.fromkeys(range(len(fetches)), 0)
     needed: set[int] = set()
     by_node: dict[int, list[int]] = {}
     for i, node in enumerate(guards.nodes):
-        if node < 0 or i in guards._told:
+        if node < 0 or i in guards._muted:
             continue
         by_node.setdefault(node, []).append(i)
         uses[node] += 1
@@ -524,7 +388,8 @@ def generate(guards: Guards) -> dict:
         texts[node] = text
         for i in by_node.get(node, ()):
             checks.append((_condition(guards, i, text, scope), i))
-    for i, content in guards.contents.items():
+    for content in guards._current_contents():
+        i = content.index
         if guards.nodes[i] < 0 and content.always:
             scope[f"c{i}"] = content.differs
             checks.append((f"c{i}()", i))
@@ -574,7 +439,8 @@ def _expression(start: str, node: int, step: str, argument, scope: dict) -> str:
 
 def _condition(guards: Guards, i: int, text: str, scope: dict) -> str:
     """The Python that says whether a guard fails by what is looked at first."""
-    expected, content, name = guards.expected[i], guards.contents.get(i), f"e{i}"
+    expected = guards._told.get(i, guards.expected[i])
+    content, name = guards._told_contents.get(i) if i in guards._told else guards.contents.get(i), f"e{i}"
     scope[name] = expected
     condition = KINDS[guards.kinds[i]].condition.format(
         v=text, e=name, kind=type(expected).__name__, size=len(expected) if type(expected) in (list, deque) else 0)

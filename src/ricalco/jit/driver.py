@@ -59,6 +59,16 @@ class _Afresh(threading.local):
 _afresh = _Afresh()
 
 
+class _Tracing(threading.local):
+    """What this thread is tracing: the policies of the functions, and the guards of traces that are used inside though
+    what they took has changed."""
+    policies: tuple[str, ...] = ()
+    outdated: tuple[Guards, ...] = ()
+
+
+_tracing = _Tracing()
+
+
 class CacheInfo(NamedTuple):
     """Of a jitted function: calls that ran a known program, traces, programs kept."""
     hits: int
@@ -200,7 +210,10 @@ class Jit:
 
     def _record_call(self, key, leaves, treedef, avals, statics):
         """A call inside a trace or transformation: an equation that holds this function's program."""
-        traced = self.entry(key, treedef, avals, statics).traced
+        entry = self.entry(key, treedef, avals, statics)
+        traced = entry.traced
+        if entry.guards is not None and entry.guards.outdated:
+            _tracing.outdated += (entry.guards,)
         consts = traced.jaxpr.consts
         outer = enclosing()
         keep_selected(traced.record.selected)
@@ -231,10 +244,15 @@ class Jit:
             entry = self._borrow(key)
             if entry is None:
                 self._check_statics(statics)
-                entry = Entry(self._trace(treedef, avals, statics, key[0]))
-                note_trace(self, key, entry.traced)
-                self.misses += 1
-                self._guard_and_lend(key, entry)
+                before = _tracing.policies, _tracing.outdated
+                _tracing.policies, _tracing.outdated = (*before[0], self.settings.on_stale), ()
+                try:
+                    entry = Entry(self._trace(treedef, avals, statics, key[0]))
+                    note_trace(self, key, entry.traced)
+                    self.misses += 1
+                    self._guard_and_lend(key, entry, _tracing.outdated)
+                finally:
+                    _tracing.policies, _tracing.outdated = before
             traced = entry.traced
             self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
             if traced.cacheable:
@@ -251,11 +269,16 @@ class Jit:
         traced, guards = lent
         return Entry(traced, guards.for_another() if guards is not None else None)
 
-    def _guard_and_lend(self, key, entry: Entry) -> None:
+    def _guard_and_lend(self, key, entry: Entry, outdated: tuple[Guards, ...]) -> None:
         traced = entry.traced
         if traced.cacheable and self.settings.on_stale != "ignore":
-            entry.guards = build_guards(self.function, traced.record, traced.record.statics)
-            lend(self.code, key, traced, entry.guards, self.function)
+            positional, named = traced.in_tree.children()
+            passed = positional.num_children, {*named.entries(), *[name for name, _ in traced.record.statics]}
+            entry.guards = build_guards(self.function, traced.record, traced.record.statics, passed)
+            for inner in outdated:
+                entry.guards.take_over(inner)
+            if not outdated:
+                lend(self.code, key, traced, entry.guards, self.function)
 
     def _use(self, key, entry: Entry) -> None:
         """Make `entry`, which is new, the one of a signature."""
@@ -268,6 +291,8 @@ class Jit:
     def _current(self, key) -> Entry | None:
         """The entry of a signature, as the policy for captured values that changed has it."""
         entry, policy = self.entries.get(key), self.settings.on_stale
+        if policy == "warn" and not {"retrace", "error"}.isdisjoint(_tracing.policies):
+            policy = "retrace"  # what is being traced takes no old values, those of what it calls neither
         if entry is None or entry.holds(self.function):
             return entry
         if policy == "retrace":
@@ -278,15 +303,16 @@ class Jit:
         changed = describe(entry.traced.record, entry.guards, self.function)
         if not changed:  # it changed back meanwhile
             return entry
-        entry.traced.record.stale.extend(stale for _, stale in changed)
+        stale = list(dict.fromkeys([stale for _, _, stale in changed]))
+        entry.traced.record.stale.extend(stale)
         if policy == "retrace":
             return None
         if policy == "error":
-            raise StaleCaptureError(self.name, changed[0][1])
-        entry.guards.drop({index for index, _ in changed})
-        self.fast.clear()  # checks what has been told now
-        for _, stale in changed:
-            warn(self.name, stale)
+            raise StaleCaptureError(self.name, stale[0])
+        entry.guards.tell([(index, now) for index, now, _ in changed])
+        self.fast.clear()  # looks for what was told now
+        for each in stale:
+            warn(self.name, each)
         return entry
 
     def _check_statics(self, statics) -> None:

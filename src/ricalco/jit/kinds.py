@@ -25,7 +25,7 @@ _BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Trace
 _CONTAINERS = ((list, "sequence"), (tuple, "sequence"), (deque, "sequence"), (dict, "mapping"), (set, "set"),
                (frozenset, "set"), (bytearray, "bytes"), (array, "buffer"))
 _READING = ("__getitem__", "__len__", "__iter__", "__contains__", "__eq__", "__getattribute__", "get", "tobytes")
-MUTABLE = {"sequence", "mapping", "set", "bytes", "buffer", "array"}  # what a method or an item changes in place
+_MUTABLE = {"sequence", "mapping", "set", "bytes", "buffer", "array"}  # what a method or an item changes in place
 LIBRARY_CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, np.ufunc)
 
 _kinds = Memo(4096)
@@ -66,6 +66,16 @@ def _kind_of(cls: type) -> str:
 
 
 _CACHE = type(functools.cache(len))
+
+
+def is_mutable(value) -> bool:
+    """Whether it is a container or a NumPy array whose contents code can replace."""
+    return kind_of(type(value)) in _MUTABLE and not isinstance(value, (tuple, frozenset))
+
+
+def is_value(value) -> bool:
+    """Whether an object of a library is compared by what it says, such as a path or a date, and cannot change."""
+    return kind_of(type(value)) == "opaque" and type(value).__hash__ not in (None, object.__hash__)
 
 
 def _static(cls: type, name: str):

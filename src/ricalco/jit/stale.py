@@ -46,8 +46,8 @@ def _message(function: str, stale: StaleCapture, what: str) -> str:
             "on_stale='ignore' if the old value is meant.")
 
 
-def build_guards(function, record: TraceRecord, statics) -> Guards | None:
-    """The guards of a trace; None if it took nothing from outside."""
+def build_guards(function, record: TraceRecord, statics, passed: tuple[int, set]) -> Guards | None:
+    """The guards of a trace; None if it took nothing from outside. `passed` says which parameters got arguments."""
     captured = {id(c.source): c for c in record.captures}
     codes = codes_of(record.jaxpr.eqns)
     caller = user_frame().f_code
@@ -56,18 +56,21 @@ def build_guards(function, record: TraceRecord, statics) -> Guards | None:
         # The line of the call is that of equations which no code of the function's made, as those of another jitted
         # function; what else stands there, before or after the call, is nothing that the function does.
         codes = [code for code in codes if code is not caller]
-    walk = Walk(function, statics, codes, captured, live_parts([c.function for c in host_calls(record.jaxpr)], codes))
+    walk = Walk(function, statics, codes, captured, live_parts([c.function for c in host_calls(record.jaxpr)], codes),
+                passed)
     guards = Guards(walk, record.captures)
-    return guards if guards.nodes or walk.opaque or walk.unguarded or guards.unreached else None
+    empty = not (guards.nodes or walk.opaque or walk.unguarded or walk.has_state or guards.unreached)
+    return None if empty else guards
 
 
-def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, StaleCapture]]:
-    """Every captured value that is another one now: the number of its guard, and the facts."""
+def describe(record: TraceRecord, guards: Guards, function) -> list[tuple[int, object, StaleCapture]]:
+    """Every captured value that is another one now: the number of its guard, the value, and the facts."""
     found = []
     for index, now in guards.failures(function):
         capture = guards.captures.get(index)
-        found.append((index, StaleCapture(
-            path=guards.path(index), old=_old(guards, index, now), new=_new(guards, index, now),
+        path, shown = guards.what_is_gone(index, function) if now is MISSING else (guards.path(index), now)
+        found.append((index, now, StaleCapture(
+            path=path, old=_old(guards, index, now), new=_new(guards, index, shown),
             place=capture.place if capture is not None else None)))
     return found
 
@@ -90,6 +93,8 @@ def _new(guards: Guards, index: int, now) -> str:
 def _short(value) -> str:
     if value is MISSING:
         return "unset"
+    if isinstance(value, types.FunctionType):
+        value = value.__code__
     if isinstance(value, types.CodeType):
         return f"the code at {value.co_filename.rsplit('/', 1)[-1]}:{value.co_firstlineno}"
     if isinstance(value, Tracer):
@@ -225,7 +230,7 @@ def lent_differences(code: tuple | None, key: tuple, function) -> tuple[StaleCap
     for lent in reversed(_shared.get(code, ())) if code is not None else ():
         traced, guards = lent.traced(), lent.guards() if lent.guards is not None else None
         if traced is not None and guards is not None and lent.key == key:
-            return tuple([stale for _, stale in describe(traced.record, guards, function)])
+            return tuple([stale for _, _, stale in describe(traced.record, guards, function)])
     return ()
 
 

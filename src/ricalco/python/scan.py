@@ -8,60 +8,123 @@ from typing import NamedTuple
 
 from ricalco.avals.memory import Memo
 
-_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
+_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"}
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 _CELL = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _STORES_ITEM = {"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"}
+_WRITERS = {"append", "extend", "insert", "add", "discard", "appendleft", "extendleft", "clear"}  # that read nothing
 _MUTATORS = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add", "discard", "update",
              "setdefault", "popitem", "appendleft", "popleft", "extendleft", "rotate", "__setitem__", "put"}
 
 
-class Chain(NamedTuple):
-    """An expression that starts outside: ``config["model"].lr`` is root ``config`` and two steps.
+class Reads:
+    """What code reads of one value, by the steps that follow directly where the value stands.
 
     Attributes
     ----------
-    kind : str
-        ``global``, ``closure`` or ``local`` (a parameter, such as ``self``).
-    root : str
-    steps : tuple of (str, object)
-        ``("attribute", name)``, ``("item", constant)`` or ``("environment", name)`` for ``.get(constant)``.
+    whole : bool
+        Whether the value is also used in another way: passed on, kept, iterated over. Then all of it may be read.
+    steps : dict of (str, object) to Reads
+        ``("attribute", name)``, ``("item", constant)`` or ``("get", constant)`` for ``.get(constant)``; and what is
+        read of what the step leads to.
+    """
+    __slots__ = ("steps", "whole")
+
+    def __init__(self, whole: bool = False):
+        self.whole = whole
+        self.steps: dict[tuple[str, object], Reads] = {}
+
+    def add(self, steps, written: bool = False) -> None:
+        """One use: the steps from the value, to something that is used whole, or only written to."""
+        if steps and steps[-1][0] == "attribute" and steps[-1][1] in _WRITERS:
+            steps, written = steps[:-1], True
+        at = self
+        for step in steps:
+            at = at.steps.setdefault(_exact(step), Reads())
+        at.whole = at.whole or not written
+
+    def covers(self, other: Reads) -> bool:
+        """Whether all that `other` reads is among these reads."""
+        if self is other:
+            return True
+        return (self.whole or not other.whole) and all(
+            [step in self.steps and self.steps[step].covers(inner) for step, inner in other.steps.items()])
+
+    def union(self, other: Reads) -> Reads:
+        """The reads of both."""
+        if self.covers(other):
+            return self
+        made = Reads(self.whole or other.whole)
+        made.steps = dict(self.steps)
+        for step, inner in other.steps.items():
+            made.steps[step] = made.steps[step].union(inner) if step in made.steps else inner
+        return made
+
+    def __repr__(self) -> str:
+        inner = [f"{kind} {key!r}: {reads}" for (kind, key, *_), reads in self.steps.items()]
+        return f"<{', '.join([*['whole'] * self.whole, *inner])}>"
+
+
+def _exact(step: tuple[str, object]) -> tuple:
+    """A step that is equal to another of the same type alone: ``True`` is not ``1``, as a key of `Reads`."""
+    kind, key = step
+    return step if type(key) is str or type(key) is int else (kind, key, type(key))
+
+
+WHOLE = Reads(True)
+
+
+class CodeFacts(NamedTuple):
+    """What a code object and those nested in it read and change.
+
+    Attributes
+    ----------
+    roots : dict of (str, str) to Reads
+        What is read of a ``global`` or a ``closure`` variable, by kind and name.
+    names : dict of str to Reads
+        Attributes that are read of anything else (parameters, results of calls), and what is read of these.
+    own, stored : frozenset of str
+        Attributes that are set on the first parameter, in a method those of its object; and on anything else.
+    stored_globals, stored_cells : frozenset of str
+    mutated : frozenset of (str, str)
+        Kind and name of the roots whose value is changed in place.
+    own_mutated, mutated_attributes : frozenset of str
+        The same for attributes whose value is changed in place: ``history`` of ``self.history.append(x)``.
+    imported : frozenset of str
+        Modules that the code imports itself.
+    matches : bool
+        Whether it has a class pattern, which reads attributes that it does not name.
+    """
+    roots: dict[tuple[str, str], Reads]
+    names: dict[str, Reads]
+    own: frozenset[str]
+    stored: frozenset[str]
+    stored_globals: frozenset[str]
+    stored_cells: frozenset[str]
+    mutated: frozenset[tuple[str, str]]
+    own_mutated: frozenset[str]
+    mutated_attributes: frozenset[str]
+    imported: frozenset[str]
+    matches: bool
+
+
+class _Chain(NamedTuple):
+    """An expression that starts at a name: ``config["model"].lr`` is root ``config`` and two steps.
+
+    Its attributes stand at `places`, its last instruction at `last`.
     """
     kind: str
     root: str
     steps: tuple[tuple[str, object], ...]
-
-
-class CodeFacts(NamedTuple):
-    """Names that a code object and those nested in it load and store.
-
-    Attributes
-    ----------
-    chains : tuple of Chain
-    attributes : frozenset of str
-        Every attribute name that is loaded.
-    stored_attributes, stored_globals, stored_cells : frozenset of str
-    mutated : frozenset of (str, str)
-        Kind and root of the chains whose value is changed in place.
-    mutated_attributes : frozenset of str
-        Attributes whose value is changed in place: ``history`` of ``self.history.append(x)``.
-    constants : frozenset
-        Strings and integers that stand in the code: keys, perhaps.
-    """
-    chains: tuple[Chain, ...]
-    attributes: frozenset[str]
-    stored_attributes: frozenset[str]
-    stored_globals: frozenset[str]
-    stored_cells: frozenset[str]
-    mutated: frozenset[tuple[str, str]]
-    mutated_attributes: frozenset[str]
-    constants: frozenset
+    places: tuple[int, ...]
+    last: int
 
 
 _known = Memo(4096)
+_BY_NAME = {("global", "getattr"), ("global", "hasattr")}  # what reads the attributes whose names it is given
 _SILENT = {"PRECALL", "PUSH_NULL", "NOP", "RESUME"}
 _SHIFTED = {"LOAD_GLOBAL"} | ({"LOAD_ATTR"} if sys.version_info >= (3, 12) else set())
-_NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}
+_NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"}
 _PAIRS = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST"}
 _OPNAMES, _EXTENDED, _CACHE, _SUBSCRIPT = dis.opname, dis.EXTENDED_ARG, dis.opmap["CACHE"], 26
 
@@ -74,6 +137,8 @@ def _role(name: str) -> str | None:
         return "attribute"
     if name in ("STORE_ATTR", "DELETE_ATTR"):
         return "store attribute"
+    if name in ("IMPORT_NAME", "MATCH_CLASS"):
+        return name
     if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
         return "store global"
     return "store cell" if name == "STORE_DEREF" else "store item" if name in _STORES_ITEM else None
@@ -103,7 +168,7 @@ def argument_of(code: CodeType, step: tuple):
     """What the argument of an instruction stands for: a name, a constant; else the number."""
     name, _, arg, _ = step
     if name in _NAMES:
-        return code.co_names[arg >> 1 if name in _SHIFTED else arg]
+        return code.co_names[arg >> (1 if name in _SHIFTED else 2 if name == "LOAD_SUPER_ATTR" else 0)]
     if name in _PAIRS:
         return code._varname_from_oparg(arg & 15)
     if "_FAST" in name or "DEREF" in name or name == "LOAD_FROM_DICT_OR_DEREF":
@@ -122,52 +187,110 @@ def scan(code: CodeType, without: frozenset[int] = frozenset()) -> CodeFacts:
 
 
 def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
-    steps = instructions(code)
-    free = set(code.co_freevars)
-    found: list[Chain] = []
-    attributes, stored_attributes, stored_globals, stored_cells = set(), set(), set(), set()
-    holders: list[Chain] = []
-    for place, step in enumerate(steps):
-        role = _ROLES.get(step[1])
-        if role is None:
+    facts = _own_facts(code)
+    free, names, roots = set(code.co_freevars), facts.names, facts.roots
+    stored, stored_globals, stored_cells = set(facts.stored), set(facts.stored_globals), set(facts.stored_cells)
+    mutated, mutated_attributes = set(facts.mutated), set(facts.mutated_attributes)
+    imported, matches = set(facts.imported), facts.matches
+    for inner in code.co_consts:
+        if not isinstance(inner, CodeType) or id(inner) in without:
             continue
+        found = scan(inner, without)
+        for (kind, root), reads in found.roots.items():
+            if kind == "global" or root in free:
+                _merge(roots, (kind, root), reads)
+            else:  # a variable of this code
+                for (step, key, *_), deeper in reads.steps.items():
+                    if step != "item":
+                        _merge(names, key if step == "attribute" else "get", deeper)
+        for name, reads in found.names.items():
+            _merge(names, name, reads)
+        stored |= found.stored | found.own  # its first parameter is another one, or a variable of this code
+        stored_globals |= found.stored_globals
+        stored_cells |= found.stored_cells & free
+        mutated |= {m for m in found.mutated if m[0] != "local"}
+        mutated_attributes |= found.mutated_attributes | found.own_mutated
+        imported |= found.imported
+        matches = matches or found.matches
+    return CodeFacts(roots, names, facts.own, frozenset(stored), frozenset(stored_globals), frozenset(stored_cells),
+                     frozenset(mutated), facts.own_mutated, frozenset(mutated_attributes), frozenset(imported), matches)
+
+
+def _own_facts(code: CodeType) -> CodeFacts:
+    """Without what is nested in it."""
+    steps, free = instructions(code), set(code.co_freevars)
+    self = code.co_varnames[0] if code.co_argcount else None
+    joins = set(dis.findlabels(code.co_code))
+    todo = [(place, step, _ROLES[step[1]]) for place, step in enumerate(steps) if step[1] in _ROLES]
+    holders, written = _holders(code, steps, todo)
+    roots: dict[tuple[str, str], Reads] = {}
+    names: dict[str, Reads] = {}
+    found: dict[str, set[str]] = {role: set() for role in set(_ROLES.values())}
+    own: set[str] = set()
+    told: set[int] = set()  # attributes that a chain before them has
+    for place, step, role in todo:
         name = argument_of(code, step)
         if role == "attribute":
-            attributes.add(name)
-            if name in _MUTATORS:
-                holders += _changed(code, steps, place)
+            if place not in told and place not in written:
+                chain, places, _ = _steps_after(code, steps, place - 1, joins - {step[3]})
+                told.update(places)
+                # Of ``x.get("key")``, what `x` is does not matter.
+                names.setdefault(name, Reads()).add(chain[1:], _start(steps, place) in written)
         elif role == "root":
             if step[0] in _GLOBAL or name in free:
-                found.append(_chain(code, steps, place))
-        elif role == "store attribute":
-            stored_attributes.add(name)
-        elif role == "store global":
-            stored_globals.add(name)
-        elif role == "store cell":
-            if name in free:
-                stored_cells.add(name)
+                chain = _chain(code, steps, place, joins)
+                told.update(chain.places)
+                if place not in written or chain.steps:
+                    roots.setdefault((chain.kind, chain.root), Reads()).add(chain.steps, place in written)
+        elif role == "store attribute" and self is not None and _owner(code, steps, place) == self:
+            own.add(name)
         else:
-            holders += _changed(code, steps, place)
+            found[role].add(name)
+    if not roots.keys().isdisjoint(_BY_NAME):
+        for name in code.co_consts:
+            if type(name) is str and name.isidentifier():
+                _merge(names, name, WHOLE)
     mutated = {(c.kind, c.root) for c in holders if _last_attribute(c) is None}
-    mutated_attributes = {name for name in map(_last_attribute, holders) if name is not None}
-    constants = {c for c in code.co_consts if isinstance(c, (str, int))}
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType) and id(inner) not in without:
-            facts = scan(inner, without)
-            found += [c for c in facts.chains if c.kind != "local"]
-            attributes |= facts.attributes
-            stored_attributes |= facts.stored_attributes
-            stored_globals |= facts.stored_globals
-            stored_cells |= facts.stored_cells & free
-            mutated |= {m for m in facts.mutated if m[0] != "local"}
-            mutated_attributes |= facts.mutated_attributes
-            constants |= facts.constants
-    return CodeFacts(tuple(dict.fromkeys(found)), frozenset(attributes), frozenset(stored_attributes),
-                     frozenset(stored_globals), frozenset(stored_cells), frozenset(mutated),
-                     frozenset(mutated_attributes), frozenset(constants))
+    own_mutated, mutated_attributes = set(), set()
+    for chain in holders:
+        name = _last_attribute(chain)
+        if name is not None:
+            mine = chain.root == self and chain.kind == "local" and chain.steps[0] == ("attribute", name)
+            (own_mutated if mine else mutated_attributes).add(name)
+    return CodeFacts(roots, names, frozenset(own), frozenset(found["store attribute"]),
+                     frozenset(found["store global"]), frozenset(found["store cell"] & free), frozenset(mutated),
+                     frozenset(own_mutated), frozenset(mutated_attributes), frozenset(found["IMPORT_NAME"]),
+                     bool(found["MATCH_CLASS"]))
 
 
-def _last_attribute(chain: Chain) -> str | None:
+def _holders(code: CodeType, steps: list[tuple], todo: list[tuple]) -> tuple[list[_Chain], set[int]]:
+    """What is changed in place; and where expressions start that are written to alone, as is what is only counted."""
+    holders, written = [], set()
+    for place, step, role in todo:
+        if role == "store item" or (role == "attribute" and argument_of(code, step) in _MUTATORS):
+            chain, at = _changed(code, steps, place)
+            holders += [chain] if chain is not None else []
+            if role == "store item":
+                written.add(at)
+        elif role in ("store attribute", "store global", "store cell"):
+            written.add(_counted(code, steps, place))
+    return holders, written
+
+
+def _merge(found: dict, key, reads: Reads) -> None:
+    known = found.get(key)
+    found[key] = reads if known is None else known.union(reads)
+
+
+def _owner(code: CodeType, steps: list[tuple], place: int) -> str | None:
+    """The variable on which the instruction at `place` sets an attribute, if it does so directly."""
+    at = place - 1
+    if steps[at][0] == "SWAP":  # ``x.n += 1``: the value lies above the owner, which was copied to be read from
+        at = _start(steps, at - 1) - 1
+    return argument_of(code, steps[at]) if at >= 0 and "LOAD_FAST" in steps[at][0] else None
+
+
+def _last_attribute(chain: _Chain) -> str | None:
     """The attribute that holds what is changed; the method that changes it does not count."""
     names = [name for kind, name in chain.steps if kind == "attribute"]
     if names and names[-1] in _MUTATORS:
@@ -175,16 +298,34 @@ def _last_attribute(chain: Chain) -> str | None:
     return names[-1] if names else None
 
 
-def _changed(code: CodeType, steps: list[tuple], place: int) -> list[Chain]:
-    """The expression whose value the instruction at `place` changes, if it starts at a name."""
+def _changed(code: CodeType, steps: list[tuple], place: int) -> tuple[_Chain | None, int]:
+    """The expression whose value the instruction at `place` changes, if it starts at a name; and where it starts, -1
+    if there is more to it than a name and its steps."""
     at = place - 1
     if steps[place][0] in _STORES_ITEM:
         for _ in range(2 if steps[place][0] == "STORE_SLICE" else 1):  # the key lies above
             at = _start(steps, at) - 1
-    at = _start(steps, at)
+    end, at = at, _start(steps, at)
     if at < 0 or not (steps[at][0] in _GLOBAL or steps[at][0] in _CELL or "LOAD_FAST" in steps[at][0]):
-        return []
-    return [_chain(code, steps, at)]
+        return None, -1
+    chain = _chain(code, steps, at)
+    return chain, at if chain.last == end else -1
+
+
+def _counted(code: CodeType, steps: list[tuple], place: int) -> int:
+    """Where a name or an attribute is read for ``n += 1`` alone, which stores it at `place`; -1 if it is not."""
+    before = [steps[at][0] for at in range(max(place - 4, 0), place)]
+    if steps[place][0] == "STORE_ATTR":
+        if before[-4:] != ["LOAD_ATTR", "LOAD_CONST", "BINARY_OP", "SWAP"] or steps[place - 5][0] != "COPY":
+            return -1
+        at = place - 4
+    elif before[-2:] == ["LOAD_CONST", "BINARY_OP"]:
+        at = place - 3
+    else:
+        return -1
+    if at < 0 or _ROLES.get(steps[at][1]) not in ("attribute", "root"):
+        return -1
+    return at if argument_of(code, steps[at]) == argument_of(code, steps[place]) else -1
 
 
 def _start(steps: list[tuple], place: int) -> int:
@@ -202,19 +343,31 @@ def _start(steps: list[tuple], place: int) -> int:
     return -1
 
 
-def _chain(code: CodeType, steps: list[tuple], place: int) -> Chain:
-    """The name that is loaded at `place`, and the attribute and constant item steps that follow directly."""
+def _chain(code: CodeType, steps: list[tuple], place: int, joins=()) -> _Chain:
+    """The name that is loaded at `place`, and the attribute and constant item steps that follow directly.
+
+    `joins` are where jumps lead to.
+    """
     opname, root = steps[place][0], argument_of(code, steps[place])
     kind = "global" if opname in _GLOBAL else "closure" if root in code.co_freevars else "local"
-    loud = [step for step in steps[place + 1:place + 40] if step[0] not in _SILENT]
-    found, at = [], 0
+    return _Chain(kind, root, *_steps_after(code, steps, place, joins))
+
+
+def _steps_after(code: CodeType, steps: list[tuple], place: int, joins) -> tuple[tuple, tuple[int, ...], int]:
+    """The attribute and constant item steps that follow the instruction at `place`, where the attributes stand, and
+    where the last step does."""
+    loud = [at for at in range(place + 1, min(place + 40, len(steps))) if steps[at][0] not in _SILENT]
+    found, places, at = [], [], 0
     while at < len(loud):
-        step = loud[at]
-        following = loud[at + 1] if at + 1 < len(loud) else None
+        step = steps[loud[at]]
+        following = steps[loud[at + 1]] if at + 1 < len(loud) else None
+        if step[3] in joins:  # what stands there may be another value
+            break
         if step[0] in _ATTRIBUTE:
             name = argument_of(code, step)
+            places.append(loud[at])
             if name in ("get", "getenv") and following is not None and following[0] == "LOAD_CONST":
-                found.append(("environment", argument_of(code, following)))
+                found.append(("get", argument_of(code, following)))
                 break
             found.append(("attribute", name))
             at += 1
@@ -223,7 +376,7 @@ def _chain(code: CodeType, steps: list[tuple], place: int) -> Chain:
             at += 2
         else:
             break
-    return Chain(kind, root, tuple(found))
+    return tuple(found), tuple(places), loud[at - 1] if at else place
 
 
 def _subscripts(step: tuple) -> bool:

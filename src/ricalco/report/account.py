@@ -333,7 +333,7 @@ def _entries(this: Jit) -> dict[int, Entry]:
 
 def _stale(this: Jit, record: TraceRecord, entry: Entry | None) -> tuple[StaleCapture, ...]:
     guards = entry.guards if entry is not None else None
-    now = [stale for _, stale in describe(record, guards, this.function)] if guards is not None else []
+    now = [stale for _, _, stale in describe(record, guards, this.function)] if guards is not None else []
     return tuple(dict.fromkeys([*record.stale, *now]))
 
 
