@@ -39,7 +39,8 @@ def visit_module(walk, place: tuple, name: str, module, reads: Reads) -> None:
     node = -1
     for (_, key, *_), inner in reads.steps.items():
         value = vars(module).get(key, MISSING)
-        if value is MISSING:
+        if value is MISSING:  # `__getattr__` of the module
+            walk.unguarded.append(f"{name}.{key}")
             continue
         if node < 0:
             node = walk.fetch(*place)

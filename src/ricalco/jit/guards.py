@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from ricalco.jit.foreign import KNOWN, reads_unseen, visit_module
+from ricalco.jit.guard_kinds import Measures
 from ricalco.jit.kinds import LIBRARY_CALLABLES, is_mutable, is_value, kind_of
 from ricalco.jit.objects import Objects
 from ricalco.python.reading import MISSING, codes_in
@@ -206,6 +207,7 @@ class Walk:
             self._callable(self.fetch(node, "function of method", "__func__"), f.__func__, root)
         elif kind_of(cls) == "wrapper":  # functools.cache
             self._identify(node, f)
+            self.has_state = True  # what it remembers
             self._callable(self.fetch(node, "wrapped", "__wrapped__"), f.__wrapped__, root)
         elif kind_of(cls) == "parts":
             self._seen[id(f)] = node
@@ -395,7 +397,7 @@ class Walk:
 
     def _array(self, node: int, kind: str, value, reads: Reads) -> None:
         if not reads.whole and all([step == "attribute" and name in MEASURES for step, name, *_ in reads.steps]):
-            self.guards.append((node, "measures", (value.shape, value.dtype)))
+            self.guards.append((node, "measures", Measures(value.shape, value.dtype)))
         elif kind == "array":
             if value.dtype != object:
                 self.guards.append((node, "array", weakref.ref(value)))
@@ -415,8 +417,8 @@ class Walk:
                 if kind == "attribute":
                     self.visit(node, kind, key, getattr(value, key), depth + 1, (id(value), key), inner)
                 elif -len(value) <= key < len(value):
-                    i = key % len(value)
-                    self.visit(node, step, keys[i], value[i], depth + 1, (id(value), keys[i]), inner)
+                    at = key if step == "item" else keys[key]  # of ``x[-1]``, the last one is what is read
+                    self.visit(node, step, at, value[key], depth + 1, (id(value), at), inner)
             return
         if len(value) <= _LIMIT_ITEMS and all([kind_of(type(v)) == "simple" for v in value]):
             if self.take(id(value), "elements"):

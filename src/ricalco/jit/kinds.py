@@ -25,6 +25,7 @@ _BASES = ((np.generic, "simple"), (np.dtype, "simple"), (Enum, "simple"), (Trace
 _CONTAINERS = ((list, "sequence"), (tuple, "sequence"), (deque, "sequence"), (dict, "mapping"), (set, "set"),
                (frozenset, "set"), (bytearray, "bytes"), (array, "buffer"))
 _READING = ("__getitem__", "__len__", "__iter__", "__contains__", "__eq__", "__getattribute__", "get", "tobytes")
+_VALUES = {"datetime", "decimal", "_decimal", "_pydecimal", "fractions", "uuid", "re", "zoneinfo"}
 _MUTABLE = {"sequence", "mapping", "set", "bytes", "buffer", "array"}  # what a method or an item changes in place
 LIBRARY_CALLABLES = (types.BuiltinFunctionType, types.MethodWrapperType, np.ufunc)
 
@@ -74,8 +75,8 @@ def is_mutable(value) -> bool:
 
 
 def is_value(value) -> bool:
-    """Whether an object of a library is compared by what it says, such as a path or a date, and cannot change."""
-    return kind_of(type(value)) == "opaque" and type(value).__hash__ not in (None, object.__hash__)
+    """Whether it is an object of the standard library that cannot change, such as a date or a pattern."""
+    return type(value).__module__ in _VALUES and type(value).__hash__ not in (None, object.__hash__)
 
 
 def _static(cls: type, name: str):

@@ -13,7 +13,7 @@ import types
 from ricalco.avals import trees
 from ricalco.jit.kinds import is_mutable
 from ricalco.python.reading import MISSING, fields_of, layers
-from ricalco.python.scan import CodeFacts, Reads
+from ricalco.python.scan import WHOLE, CodeFacts, Reads
 from ricalco.python.users import is_library_type
 
 # Methods that run without being named, and belong to no computation.
@@ -61,11 +61,13 @@ class Objects:
         Objects of which all names matter: the step to each, its depth, how many names were known when it was visited.
     stored, mutated : Written
         Attributes that are set, and whose value is changed in place.
+    by_name : bool
+        Whether the code reads attributes that it does not name: then all that are set matter.
     leaders : dict of int to int
         From a step to a member of a class to the first one to the same member.
     """
     __slots__ = ("_classes", "_latest", "_members", "_methods", "_shared", "_whole", "entries", "leaders", "mutated",
-                 "names", "order", "stored", "walk")
+                 "by_name", "names", "order", "stored", "walk")
 
     def __init__(self, walk):
         self.walk = walk
@@ -73,6 +75,7 @@ class Objects:
         self.order: list[str] = []
         self.entries: list[list] = []
         self.stored, self.mutated = Written(), Written()
+        self.by_name = False
         self.leaders: dict[int, int] = {}
         self._whole: set[int] = set()
         self._classes: dict[int, type] = {}  # by the step to the object
@@ -88,6 +91,9 @@ class Objects:
             if before is None or not before.covers(reads):
                 self.names[name] = reads if before is None else before.union(reads)
                 self.order.append(name)
+        if facts.by_name and not self.by_name:
+            self.by_name = True
+            self.order.append("__dict__")
         self.stored.add(code, facts.own, facts.stored)
         self.mutated.add(code, facts.own_mutated, facts.mutated_attributes)
 
@@ -99,6 +105,8 @@ class Objects:
         if cls is value and is_library_type(value):
             return
         self._classes[node] = cls
+        if cls is value and not is_library_type(type(cls)):
+            self.walk.unguarded.append(node)  # what its metaclass holds
         whole = reads.whole
         for (step, key, *_), inner in reads.steps.items():
             name = "get" if step == "get" else key if step == "attribute" else "__getitem__"
@@ -196,8 +204,9 @@ class Objects:
         if cls is not value:
             own = _fields(value)
             for name in own:
-                if name in names and name not in hidden:
-                    self._attribute(node, _step_to_own(cls), name, own[name], depth, self.names[name], value)
+                if (name in names or self.by_name) and name not in hidden:
+                    reads = self.names.get(name, WHOLE)
+                    self._attribute(node, _step_to_own(cls), name, own[name], depth, reads, value)
         for name, member, owner in members:
             if name not in names or name in own:
                 continue
@@ -266,7 +275,10 @@ class Objects:
         if isinstance(f, (types.FunctionType, functools.partial)):
             self.walk.note_method((owner.__dict__, name, f"{owner.__name__}.{name}"), operation, f)
         elif not isinstance(f, types.GetSetDescriptorType) and not is_library_type(type(f)):
-            self.walk.unguarded.append(node)  # a descriptor of the user's
+            self.walk.unguarded.append(node)  # a descriptor of the user's: what it holds is its own business
+            getter = type(f).__get__
+            if isinstance(getter, types.FunctionType):
+                self.walk.note_method((type(f).__dict__, "__get__", f"{type(f).__name__}.__get__"), "method", getter)
 
 
 def _step_to_own(cls: type) -> str:

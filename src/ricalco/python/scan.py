@@ -94,6 +94,8 @@ class CodeFacts(NamedTuple):
         Modules that the code imports itself.
     matches : bool
         Whether it has a class pattern, which reads attributes that it does not name.
+    by_name : bool
+        Whether it has what reads attributes whose names do not stand in the code: ``vars(x)``, ``getattr(x, name)``.
     """
     roots: dict[tuple[str, str], Reads]
     names: dict[str, Reads]
@@ -106,6 +108,7 @@ class CodeFacts(NamedTuple):
     mutated_attributes: frozenset[str]
     imported: frozenset[str]
     matches: bool
+    by_name: bool
 
 
 class _Chain(NamedTuple):
@@ -122,6 +125,7 @@ class _Chain(NamedTuple):
 
 _known = Memo(4096)
 _BY_NAME = {("global", "getattr"), ("global", "hasattr")}  # what reads the attributes whose names it is given
+_READERS = {"vars", "asdict", "astuple", "replace", "attrgetter", "__dict__", "__getattribute__"}
 _SILENT = {"PRECALL", "PUSH_NULL", "NOP", "RESUME"}
 _SHIFTED = {"LOAD_GLOBAL"} | ({"LOAD_ATTR"} if sys.version_info >= (3, 12) else set())
 _NAMES = _ATTRIBUTE | _GLOBAL | {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME"}
@@ -191,7 +195,7 @@ def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
     free, names, roots = set(code.co_freevars), facts.names, facts.roots
     stored, stored_globals, stored_cells = set(facts.stored), set(facts.stored_globals), set(facts.stored_cells)
     mutated, mutated_attributes = set(facts.mutated), set(facts.mutated_attributes)
-    imported, matches = set(facts.imported), facts.matches
+    imported, matches, by_name = set(facts.imported), facts.matches, facts.by_name
     for inner in code.co_consts:
         if not isinstance(inner, CodeType) or id(inner) in without:
             continue
@@ -211,9 +215,10 @@ def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
         mutated |= {m for m in found.mutated if m[0] != "local"}
         mutated_attributes |= found.mutated_attributes | found.own_mutated
         imported |= found.imported
-        matches = matches or found.matches
+        matches, by_name = matches or found.matches, by_name or found.by_name
     return CodeFacts(roots, names, facts.own, frozenset(stored), frozenset(stored_globals), frozenset(stored_cells),
-                     frozenset(mutated), facts.own_mutated, frozenset(mutated_attributes), frozenset(imported), matches)
+                     frozenset(mutated), facts.own_mutated, frozenset(mutated_attributes), frozenset(imported), matches,
+                     by_name)
 
 
 def _own_facts(code: CodeType) -> CodeFacts:
@@ -246,10 +251,14 @@ def _own_facts(code: CodeType) -> CodeFacts:
             own.add(name)
         else:
             found[role].add(name)
-    if not roots.keys().isdisjoint(_BY_NAME):
-        for name in code.co_consts:
-            if type(name) is str and name.isidentifier():
-                _merge(names, name, WHOLE)
+    by_name = not _READERS.isdisjoint([*names, *[name for _, name in roots]]) or any(
+        [key in _READERS for reads in roots.values() for _, key, *_ in reads.steps])
+    if found["MATCH_CLASS"] or not roots.keys().isdisjoint(_BY_NAME):
+        texts = [t for c in code.co_consts for t in (c if type(c) is tuple else (c,))]
+        given = [text for text in texts if type(text) is str and text.isidentifier()]
+        for name in given:
+            _merge(names, name, WHOLE)
+        by_name = by_name or not given
     mutated = {(c.kind, c.root) for c in holders if _last_attribute(c) is None}
     own_mutated, mutated_attributes = set(), set()
     for chain in holders:
@@ -260,7 +269,7 @@ def _own_facts(code: CodeType) -> CodeFacts:
     return CodeFacts(roots, names, frozenset(own), frozenset(found["store attribute"]),
                      frozenset(found["store global"]), frozenset(found["store cell"] & free), frozenset(mutated),
                      frozenset(own_mutated), frozenset(mutated_attributes), frozenset(found["IMPORT_NAME"]),
-                     bool(found["MATCH_CLASS"]))
+                     bool(found["MATCH_CLASS"]), by_name)
 
 
 def _holders(code: CodeType, steps: list[tuple], todo: list[tuple]) -> tuple[list[_Chain], set[int]]:
