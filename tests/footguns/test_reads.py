@@ -316,7 +316,8 @@ def test_what_one_class_counts_is_no_state_of_another():
     net.scale, net.log = 7, [3]
     assert told(f, 1.0) == []
     net.layer.scale, net.layer.log[0] = 9.0, 3.0
-    assert sorted(told(f, 1.0)) == ["closure net.layer.log[0] = 1.0; it is 3.0", "closure net.layer.scale = 2.0; it is 9.0"]
+    assert sorted(told(f, 1.0)) == ["closure net.layer.log[0] = 1.0; it is 3.0",
+                                    "closure net.layer.scale = 2.0; it is 9.0"]
 
 
 # --- one value, one warning ----------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_what_took_the_place_of_a_function_is_told():
     f = ricalco.jit(lambda x: scaled(x))
     g = ricalco.jit(lambda x: inner(x))
     f(1.0), g(1.0)
-    scaled = inner = lambda x: x
+    scaled = inner = lambda x: x  # noqa: F811
     for message in (*told(f, 1.0), *told(g, 1.0)):
         old, new = message.split("; it is ")
         assert "= the code at test_reads.py:" in old and new.startswith("the code at test_reads.py:")
