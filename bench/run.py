@@ -15,6 +15,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import cache
@@ -103,6 +104,21 @@ def tracing() -> None:
         count = len(ricalco.make_jaxpr(ours)(*args).eqns)
         report(f"trace of grad: {name}", side_by_side(*fresh(ours, theirs, args), repeat=EQUALLY_LONG), faster=15,
                equations=count)
+
+
+def first_traces() -> None:
+    """The first trace of a fresh process: nothing that is remembered helps."""
+    def in_a_process(module: str, program: str):
+        def seconds() -> float:
+            done = subprocess.run([sys.executable, Path(__file__).with_name("first.py"), module, program], check=True,
+                                  capture_output=True, text=True)
+            return float(done.stdout)
+        return seconds
+
+    for program in ("20-layer MLP", "grad of 20-layer MLP", "4 transformer blocks"):
+        pairs = [(in_a_process("ricalco", program)(), in_a_process("jax", program)()) for _ in range(7)]
+        pair = Pair(min([a for a, _ in pairs]), min([b for _, b in pairs]), median([a / b for a, b in pairs]))
+        report(f"first trace of a process: {program}", pair, faster=17)
 
 
 def scaling() -> None:
@@ -218,7 +234,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the groups whose name contains this word")
     options = parser.parse_args()
     console = Console(stderr=True)
-    groups = (tracing, scaling, calls, control_flow, callbacks, memory,
+    groups = (tracing, first_traces, scaling, calls, control_flow, callbacks, memory,
               second_processes, account, repeated_code, importing)
     for group in groups:
         if options.only in group.__name__:
