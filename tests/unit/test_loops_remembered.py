@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -63,6 +65,26 @@ def test_another_array_is_another_program_and_the_same_one_is_not(traced):
     a, b = jnp.float32(1), jnp.float32(2)
     assert run(lambda v: lambda c, x: (c + x * v, None), a, b, a) == [6, 12, 6]
     assert len(traced) == 2
+
+
+def test_what_functions_captured_goes_with_them():
+    """Of eager loops and conditionals with fresh functions that capture arrays, nothing is kept alive."""
+    alive = []
+
+    def capture(i):
+        array = jnp.full(4, i, jnp.float32)
+        alive.append(weakref.ref(array))
+        return array
+
+    for i in range(5):
+        w = capture(i)
+        assert float(lax.scan(lambda c, x, w=w: (c + jnp.sum(x * w), None), ZERO, X)[0]) == 24 * i
+        v, u = capture(i), capture(i)
+        assert float(lax.cond(i > 2, lambda x, v=v: x + v[0], lambda x, u=u: x - u[0], ZERO)) == (i if i > 2 else -i)
+        assert lax.while_loop(lambda c: c[0] < 5, lambda c, w=w: c + 5 + w, jnp.zeros(4)).tolist() == [5 + i] * 4
+        del w, u, v
+    gc.collect()
+    assert not any(reference() is not None for reference in alive)
 
 
 def test_a_global_that_changes_is_read_anew(monkeypatch):

@@ -5,6 +5,7 @@ program is; where that cannot be told, it is traced again, which is always right
 """
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
@@ -42,17 +43,37 @@ def remembered(functions: Sequence[Callable], key: tuple, make: Callable[[], tup
             return make()
     full = (key, options.thread.current, *marks)
     found = _programs.get(full)
-    if found is None:
-        found = make(), held  # an id stays an object's own for as long as that is held
-        _programs.keep(full, found, arrays_in(found))
-    return found[0]
+    if found is not None:
+        return _changed(found[0], lambda x: held[x] if x.__class__ is _Read else x)
+    made = make()
+    numbers = {id(x): _Read(i) for i, x in enumerate(held) if x.__class__ is DeviceArray}
+    # What functions read is theirs: it goes when they go, and what is remembered of them with it. An id is an object's
+    # own for as long as that lives.
+    kept = [weakref.ref(x, lambda _: _programs.pop(full)) if x.__class__ is DeviceArray else x for x in held]
+    program = _changed(made, lambda x: numbers.get(id(x), x))
+    _programs.keep(full, (program, kept), _arrays_in(program))
+    return made
 
 
-def arrays_in(value) -> list[DeviceArray]:
+class _Read(int):
+    """Stands for an array that functions read: its number among what they hold."""
+
+
+def _changed(value, change: Callable):
+    """`value` with each thing in tuples and lists of tuples and lists changed."""
+    if value.__class__ is list:
+        return [_changed(part, change) for part in value]
+    if isinstance(value, tuple):
+        parts = [_changed(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return change(value)
+
+
+def _arrays_in(value) -> list[DeviceArray]:
     """The arrays in tuples and lists of tuples and lists."""
     if value.__class__ is DeviceArray:
         return [value]
-    return [x for part in value for x in arrays_in(part)] if isinstance(value, (tuple, list)) else []
+    return [x for part in value for x in _arrays_in(part)] if isinstance(value, (tuple, list)) else []
 
 
 def told_apart(values: Sequence, held: list) -> tuple | None:
