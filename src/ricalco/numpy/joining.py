@@ -486,7 +486,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     if places.size and (places.min() < -size or places.max() >= size):
         raise ValueError(f"delete: obj={obj} is out of bounds for axis {axis} with size {size}")
     kept = np.ones(size, bool)
-    kept[places] = False
+    kept[places] = False  # of several dimensions, too
     kept = np.nonzero(kept)[0].astype(np.int32)
     if places.ndim == 0:
         place = int(places) % size
