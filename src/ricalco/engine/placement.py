@@ -10,7 +10,7 @@ from ricalco.avals.memory import Memo
 from ricalco.core import Array
 from ricalco.engine import dlpack
 from ricalco.engine.array import DeviceArray, as_host, put
-from ricalco.engine.client import Backend, SingleDeviceSharding, backend
+from ricalco.engine.client import Backend, SingleDeviceSharding, backend, devices
 from ricalco.engine.shim import xc
 from ricalco.engine.transfer import host_view, put_buffer
 
@@ -130,6 +130,20 @@ def _sharding_of(device, found: Backend):
     if device not in found.devices:
         raise TypeError(f"device={device!r}: expected one of {list(found.devices)}, or a SingleDeviceSharding")
     return found.sharding if device == found.device else xc.SingleDeviceSharding(device)
+
+
+def check_placement(construct: str, given: dict) -> None:
+    """Raise unless JAX's arguments that say where a program runs are known, and mean the default device."""
+    for name, value in given.items():
+        if name not in ("backend", "device", "in_shardings", "out_shardings"):
+            raise TypeError(f"{construct}() got an unexpected keyword argument {name!r}")
+        if name == "backend":
+            devices(value)  # an error if there is no such platform
+            continue
+        for place in trees.leaves(value):
+            if _sharding_of(place, backend())._device != backend().device:
+                raise ValueError(f"{construct}: {name}={value!r}: programs run on {backend().device}; put the results "
+                                 "where they shall be with device_put")
 
 
 def device_get(x):

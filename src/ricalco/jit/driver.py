@@ -16,6 +16,7 @@ from ricalco.control.calls.call import call as nested_call
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
 from ricalco.engine.hostcall import quick_flatten
+from ricalco.engine.placement import check_placement
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
 from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, watchers, weakly
@@ -384,7 +385,7 @@ class Jit:
 
 def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
         donate_argnames=None, keep_unused: bool = False, inline: bool = False, on_stale: str = "warn",
-        compiler_options: dict | None = None, reroll: str | None = None):
+        compiler_options: dict | None = None, reroll: str | None = None, **placement):
     """A compiled version of `fun`.
 
     The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
@@ -414,6 +415,8 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         function that is called, where that pays (``"auto"``); wherever it can be done as a loop (``"loop"``) or as
         calls (``"outline"``); or compile it as often as it stands there (``"off"``). The default is the setting
         ``ricalco.config.reroll``, which is ``"auto"``. The program computes the same in all cases.
+    device, backend, in_shardings, out_shardings : optional
+        As in JAX, where they mean the default device.
 
     Returns
     -------
@@ -433,6 +436,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
                  donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
                  compiler_options=compiler_options, reroll=reroll)
+    check_placement("jit", placement)
     if fun is None:
         return functools.partial(jit, **given)
     check_callable("jit", fun)
