@@ -370,7 +370,7 @@ ERRORS = [
     ("jacfwd at complex", lambda m, xp: m.jacfwd(lambda x: x)(X3 * 1j), "real-valued inputs.*complex64"),
     ("jacfwd holomorphic", lambda m, xp: m.jacfwd(lambda x: x * 1j, holomorphic=True)(X3), "complex dtype.*float32"),
     ("jacfwd argnums", lambda m, xp: m.jacfwd(lambda x: x, argnums=3)(X3), "argnums=3 needs at least 4"),
-    ("jacrev at ints", lambda m, xp: m.jacrev(lambda x: x * 2.0)(INTS), r"or complex-valued inputs.*int32 for input\[0\]"),
+    ("jacrev at ints", lambda m, xp: m.jacrev(lambda x: x * 2.0)(INTS), r"complex-valued inputs.*int32 for input\[0\]"),
     ("jacrev to ints", lambda m, xp: m.jacrev(lambda x: x.astype(np.int32))(X3), "real-valued outputs.*int32"),
     ("jacrev to complex", lambda m, xp: m.jacrev(lambda x: x * 2j)(X3), "real-valued outputs.*complex64"),
     ("jacrev argnums", lambda m, xp: m.jacrev(lambda x: x, argnums="a")(X3), "argnums must be an int"),

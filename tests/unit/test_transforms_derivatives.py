@@ -231,6 +231,18 @@ def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
     assert crossed.cache_info().misses <= 2
 
 
+def test_the_functions_of_linearize_and_linear_transpose_are_pytrees():
+    _, push = linearize(jnp.sin, X)
+    transposed = linear_transpose(lambda y: W * y, X)
+    for function, given, want in ((push, W[0], np.cos(X) * W[0]), (transposed, W, ((W * W).sum(0),))):
+        np.testing.assert_allclose(jit(lambda f, t: f(t))(function, given), want, rtol=1e-6)
+        assert all(isinstance(x, ricalco.Array) for x in ricalco.tree.leaves(function))
+        doubled = ricalco.tree.map(lambda x: 2 * x, function)
+        np.testing.assert_allclose(doubled(given), 2 * np.asarray(want), rtol=1e-6)
+    returned = jit(vmap(lambda x: linearize(jnp.sin, x)[1]))(X)
+    np.testing.assert_allclose(vmap(lambda f: f(1.0))(returned), np.cos(X), rtol=1e-6)
+
+
 def test_residuals_are_freed_with_the_function():
     big = jnp.ones((257, 129))
     y, pull = vjp(lambda x: jnp.sin(x * 2.0).sum(), big)

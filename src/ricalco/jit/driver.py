@@ -110,6 +110,14 @@ class Entry:
         return self.compiled
 
 
+class _Ways(dict):
+    """What runs known calls of a function. A pickled function begins without any."""
+    __slots__ = ("of",)
+
+    def __reduce__(self):
+        return getattr, (self.of(), "fast")
+
+
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled.
 
@@ -131,13 +139,17 @@ class Jit:
         self.settings, self.code = settings, sharing_key(function, arguments, settings)
         self.entries: dict[tuple, Entry] = {}
         self.known: dict[tuple, Entry] = {}
-        self.fast: dict[tuple, Callable] = {}
+        self.fast: dict[tuple, Callable] = _Ways()
+        self.fast.of = weakref.ref(self)
         self.records: list[TraceRecord] = []
         self.history = History(self.name, arguments)
         self._locks: dict[tuple, threading.RLock] = {}
         self._lock = threading.Lock()
         self.misses = 0
         _everything.add(self)
+
+    def __reduce__(self):
+        return _again, (self.function, self.arguments.given() | self.settings._asdict())
 
     # --- calling
 
@@ -458,14 +470,19 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper.retraces = lambda: retraces(this)
     wrapper._jit = this
     for name in extensions:
-        setattr(wrapper, name, _extension(name, this))
+        setattr(wrapper, name, functools.partial(_extended, name, this))
     for watcher in watchers:
         watcher.made(this)
     return wrapper
 
 
-def _extension(name: str, this: Jit) -> Callable:
-    return lambda *args, **kwargs: extensions[name](this, args, kwargs)
+def _extended(name: str, this: Jit, *args, **kwargs):
+    return extensions[name](this, args, kwargs)
+
+
+def _again(function: Callable, options: dict) -> Jit:
+    """A function that was pickled, jitted where it is unpickled."""
+    return jit(function, **options)._jit
 
 
 def _caller(this: Jit) -> Callable:

@@ -152,6 +152,11 @@ class Arguments:
             self._parameters = parameters_of(self._function)
         return self._parameters
 
+    def given(self) -> dict:
+        """The arguments of `jit` that say the same."""
+        return dict(static_argnums=sorted(self.static_nums), static_argnames=sorted(self.static_names),
+                    donate_argnums=sorted(self.donated_nums), donate_argnames=sorted(self.donated_names))
+
     def let_go(self) -> None:
         """Keep alive nothing that the function holds: from now on this knows the parameters alone."""
         function = self._function
