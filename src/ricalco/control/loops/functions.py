@@ -134,8 +134,8 @@ def _trace_while(place: LoopPlace, cond_fun: Callable, body_fun: Callable, in_tr
     cond = Body(place.construct, "cond_fun", cond_fun, in_tree, wanted)
     found = cond.out_avals
     if cond.out_tree != _LEAF or found[0].shape or found[0].dtype != dtypes.bool_:
-        given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.unflatten(
-            cond.out_tree, [a.short for a in found])
+        given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.in_words(
+            cond.out_tree, [repr(a.short) for a in found])
         raise TypeError(f"{place.construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned "
                         f"{given}" + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
@@ -262,8 +262,8 @@ def _trace_scan(place: LoopPlace, role: str, f: Callable, in_tree, avals, row_av
     def trace(avals):
         body = Body(place.construct, role, f, in_tree, [*avals, *row_avals])
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
-            given = trees.unflatten(body.out_tree, [a.short for a in body.out_avals])
-            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given!r}; "
+            given = trees.in_words(body.out_tree, [repr(a.short) for a in body.out_avals])
+            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given}; "
                             "return (carry, None) if there is nothing to stack")
         check_structure(place.construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
         return body, body.out_avals[:n]
