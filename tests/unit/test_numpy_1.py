@@ -198,6 +198,20 @@ def test_axes_and_shapes_are_any_sequence_of_integers():
         jnp.sum(X, axis="01")
 
 
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "any", "mean", "var", "nansum", "nanmean", "nanstd"])
+def test_a_mask_holds_bools(name):
+    more = {"initial": 0} if name == "max" else {}
+    with pytest.raises(ValueError, match=rf"{name}: where must be None or an array of bools, got i32\[3\].*where != 0"):
+        getattr(jnp, name)(X, where=np.array([1, 0, 1]), **more)
+
+
+def test_types_are_asked_for_by_whatever_names_them():
+    assert jnp.result_type(np.float32, np.int32) == jnp.result_type(np.int64, 1.5) == np.float32
+    assert not any(map(jnp.iscomplexobj, (jnp.float32, np.float32, None, [1.0, [2]])))
+    assert jnp.iscomplexobj(jnp.complex64) and jnp.iscomplexobj([1.0, [2, 3j]])
+    assert ricalco.jit(lambda x: 1 if jnp.iscomplexobj([x]) else 0)(1j).item() == 1
+
+
 def test_axis_may_be_a_list_or_a_numpy_integer():
     assert jnp.sum(X, axis=[0, 1]).shape == ()
     assert jnp.sum(X, axis=np.int64(1)).shape == (2,)

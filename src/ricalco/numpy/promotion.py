@@ -108,12 +108,13 @@ def common_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     return found
 
 
-def together(name: str, *arguments, inexact: bool = False) -> list:
-    """The arguments with their common dtype and shape."""
+def together(name: str, *arguments, inexact: bool = False, any_rank: bool = False) -> list:
+    """The arguments with their common dtype and shape; with `any_rank`, whatever the setting numpy_rank_promotion."""
     check(name, *arguments)
     converted = promote_dtypes(*arguments, inexact=inexact)
     shape = common_shape(name, *[aval_of(x).shape for x in converted])
-    promote_shapes(name, *converted)  # for the numpy_rank_promotion setting
+    if not any_rank:
+        promote_shapes(name, *converted)
     return [broadcast_to_shape(x, shape) for x in converted]
 
 

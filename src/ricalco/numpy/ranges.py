@@ -138,7 +138,7 @@ def _between(start, stop, num: int, intervals: int, place: int, dtype):
     ndim = start.ndim + 1
     real = dtypes.part_of(dtype) if dtypes.kind(dtype) == "c" else dtype
     fraction = true_divide(lax.iota(real, count), intervals)
-    fraction = lax.reshape(fraction, [count if i == place else 1 for i in range(ndim)])
+    fraction = lax.reshape(to_dtype(fraction, dtype), [count if i == place else 1 for i in range(ndim)])
     first, last = expand_dims(start, (place,)), expand_dims(stop, (place,))
     result = add(multiply(first, subtract(1.0, fraction)), multiply(last, fraction))
     return lax.concatenate([result, last], place) if count < num else result
