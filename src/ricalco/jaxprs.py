@@ -17,7 +17,7 @@ from ricalco.ir import parse_jaxpr as _parse
 from ricalco.ops import arithmetic, conversion, families, gather, indices, references, structure
 from ricalco.reroll import writing
 
-__all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022 (as Python sorts them)
+__all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {

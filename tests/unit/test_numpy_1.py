@@ -205,6 +205,20 @@ def test_a_mask_holds_bools(name):
         getattr(jnp, name)(X, where=np.array([1, 0, 1]), **more)
 
 
+def test_vectorize_passes_none_on():
+    f = lambda x, y: x if y is None else x + y  # noqa: E731
+    assert jnp.vectorize(f)(X, None).tolist() == X.tolist()
+    g = jnp.vectorize(lambda x, y, z: x.sum() + z, signature="(n),(),()->()")
+    assert g(X, None, 1.0).tolist() == (np.sum(X, 1) + 1).tolist()
+
+
+def test_a_float0_array_takes_part_in_nothing():
+    zero = np.zeros((), [("float0", np.void, 0)])
+    for f in (lambda: jnp.ones(()) + zero, lambda: jnp.sin(zero), lambda: jnp.add(zero, 1)):
+        with pytest.raises(TypeError, match="float0"):
+            f()
+
+
 def test_types_are_asked_for_by_whatever_names_them():
     assert jnp.result_type(np.float32, np.int32) == jnp.result_type(np.int64, 1.5) == np.float32
     assert not any(map(jnp.iscomplexobj, (jnp.float32, np.float32, None, [1.0, [2]])))

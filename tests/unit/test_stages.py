@@ -1,6 +1,8 @@
 """`trace`, `lower`, `compile`: the stages as values, printed, asked and called."""
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -265,6 +267,22 @@ def test_shape_dtype_structs():
         ricalco.ShapeDtypeStruct((), None)
     with pytest.raises(TypeError, match="dtype"):
         ricalco.ShapeDtypeStruct((), "text")
+
+
+def test_structs_are_changed_and_made_from_arrays():
+    struct = ricalco.ShapeDtypeStruct.like(jnp.ones((2, 3)))
+    assert struct == ricalco.ShapeDtypeStruct((2, 3), "float32")
+    assert struct.update(shape=(4,), weak_type=True) == ricalco.ShapeDtypeStruct((4,), "float32", weak_type=True)
+    with pytest.raises(TypeError, match="like: 'a' of type str"):
+        ricalco.ShapeDtypeStruct.like("a")
+
+
+def test_whatever_has_a_shape_and_a_dtype_gives_the_type_of_an_argument():
+    x = types.SimpleNamespace(shape=(2,), dtype=np.dtype("int8"))
+    assert ricalco.eval_shape(lambda x: x["a"] + 2.0, {"a": x}).dtype == np.float32
+    assert str(ricalco.make_jaxpr(lambda x: x)(x)) == "{ lambda ; a:i8[2]. let  in (a,) }"
+    with pytest.raises(TypeError, match="argument x is namespace"):
+        ricalco.jit(lambda x: x)(x)
 
 
 # --- runners ------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     TypeError
         If `f` does not return a pair, or the carry changes its structure or its types.
     ValueError
-        If the lengths differ, an array of `xs` has no axis, or `unroll` is less than 1.
+        If the lengths differ, an array of `xs` has no axis, or `unroll` is negative.
 
     Examples
     --------
@@ -296,9 +296,9 @@ def _steps_at_once(construct: str, unroll, length: int) -> int:
     if isinstance(unroll, (bool, np.bool_)):
         return max(length, 1) if unroll else 1
     number = _whole(construct, "unroll", unroll)
-    if number < 1:
-        raise ValueError(f"{construct}: unroll must be at least 1, got {number}; True writes out all steps")
-    return min(number, max(length, 1))
+    if number < 0:
+        raise ValueError(f"{construct}: unroll must not be negative, got {number}; True writes out all steps")
+    return max(1, min(number, length))
 
 
 def _whole(construct: str, name: str, value) -> int:
