@@ -11,13 +11,13 @@ from ricalco.control.calls import call, remat
 from ricalco.control.calls import policies as checkpoint_policies
 from ricalco.control.custom import batching, closure_convert, jvp, solves, vjp
 from ricalco.core import Primitive
-from ricalco.ir import ClosedJaxpr, Summary, check_jaxpr, rewrite
+from ricalco.ir import ClosedJaxpr, Literal, Summary, check_jaxpr, rewrite
 from ricalco.ir import evaluate as _evaluate
 from ricalco.ir import parse_jaxpr as _parse
 from ricalco.ops import arithmetic, conversion, families, gather, indices, references, structure
 from ricalco.reroll import writing
 
-__all__ = ["PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]
+__all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {

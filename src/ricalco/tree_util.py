@@ -245,7 +245,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 def treedef_tuple(treedefs) -> PyTreeDef:
     """The structure of a tuple of trees of these structures."""
-    return optree.treespec_tuple(tuple(treedefs), namespace=trees.NAMESPACE)
+    return trees.structure_of_tuple(*treedefs)
 
 
 def register_pytree_node(nodetype: type, flatten_func: Callable, unflatten_func: Callable,

@@ -1,6 +1,7 @@
 """Shapes, joining, picking, padding, sorting, sets and the methods of arrays: the same as `jax.numpy`."""
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import ricalco
 import ricalco.numpy
+from ricalco.avals import options
+from tests.compat import test_numpy_1 as elementary
 from tests.oracle import Given, jax
 
 ARRAYS = dict(
@@ -114,6 +117,9 @@ c.view("float32") | u.view("bool") | x.view() | x.copy() | c.real | c.imag | x.i
 x.argmax(axis=1) | x.argmin() | x.clip(1, 3) | c.conj() | c.conjugate() | x.cumprod(axis=1) | x.cumsum()
 x.diagonal() | x.dot(x.T) | x.max(axis=0) | x.mean() | x.min() | x.prod() | x.ptp() | x.round() | x.std()
 x.sum(axis=1, keepdims=True) | x.var(ddof=1)
+jnp.moveaxis(y, range(2), [1, 2]) | jnp.transpose(y, np.array([1, 0, 2])) | jnp.delete(r, np.array([[0], [1]]))
+jnp.tri(3, k=s) | jnp.eye(2, k=2**100) | jnp.eye(3, k=s) | jnp.linspace(x, np.float32(3), 1, retstep=True)[1]
+jnp.expand_dims(x, range(2))
 """
 # Expressions whose shapes depend on values.
 CONCRETE = """
@@ -223,3 +229,35 @@ def test_traced_error(text, oracle):
         ricalco.make_jaxpr(lambda arrays: run(ricalco.numpy, text, arrays))(ARRAYS)
     theirs = oracle.error(lambda: jax.make_jaxpr(lambda arrays: run(jax.numpy, text, arrays))(ARRAYS))
     assert "jax.errors.ConcretizationTypeError" in theirs.names
+
+
+def refused(m) -> list[str]:
+    """The expressions that cannot be traced."""
+    texts, found = [], []
+    for text, function, arrays in every_expression(m.numpy):
+        texts.append(text)
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            m.eval_shape(lambda a, f=function: [x for x in elementary.leaves(f(a)) if hasattr(x, "dtype")], arrays)
+            found.append(text)
+    return sorted(set(texts) - set(found))
+
+
+def every_expression(jnp):
+    names = {name: getattr(jnp, name) for name in ricalco.numpy.__all__ if hasattr(jnp, name)} | {"jnp": jnp, "np": np}
+    for text in (*elementary.UFUNCS, *elementary.REDUCTIONS, *elementary.STATISTICS, *elementary.PRODUCTS,
+                 *elementary.CREATION):
+        yield text, lambda a, text=text: eval(text, {**names, **a}), elementary.INPUTS
+    for text in expressions(TRACED):
+        yield text, lambda a, text=text: run(jnp, text, a), ARRAYS
+
+
+@pytest.mark.parametrize(("setting", "value"), [("numpy_dtype_promotion", "strict"), ("numpy_rank_promotion", "raise")])
+def test_a_strict_setting_is_about_the_users_arguments(setting, value, oracle):
+    """What JAX accepts under it is not refused because of what our own code mixes."""
+    def theirs():
+        with getattr(jax, setting)(value):
+            return refused(jax)
+
+    with options.override(**{setting: value}):
+        assert not set(refused(ricalco)) - set(oracle(theirs))

@@ -403,3 +403,8 @@ def test_donating_a_captured_array_is_an_error_that_names_it():
     for x in (X, jnp.ones(3)):
         with pytest.raises(RuntimeError, match=r"captured.*(deleted|donated)"):
             f(x)
+    kept = jnp.full(3, 2.0)
+    g = ricalco.jit(lambda v: v + kept, donate_argnums=0)
+    with pytest.raises(ValueError, match=r"donated as v is also the array .*kept.* captured by <lambda> at .*; pass a"):
+        g(kept)
+    assert g(kept + 0).tolist() == [4, 4, 4] and kept.tolist() == [2, 2, 2]

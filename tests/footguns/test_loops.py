@@ -45,8 +45,8 @@ def test_reverse_mode_through_a_traced_bound_names_the_loop_and_the_bound():
     (lambda: lax.scan(lambda c, x: (c, x), 0, [jnp.arange(3), jnp.arange(4)]), ValueError,
      "xs[0] has 3 rows, xs[1] has 4 rows"),
     (lambda: lax.scan(lambda c, x: (c, x), 0, [(1, 2), (3, 4)]), ValueError, "xs[0][0] is the scalar 1"),
-    (lambda: lax.scan(lambda c, x: (c, x), 0, jnp.arange(3), unroll=0), ValueError,
-     "unroll must be at least 1, got 0")])
+    (lambda: lax.scan(lambda c, x: (c, x), 0, jnp.arange(3), unroll=-1), ValueError,
+     "unroll must not be negative, got -1")])
 def test_each_misuse_of_scan_has_an_error_of_its_own(call, error, words):
     """jax-ml/jax#1534."""
     with pytest.raises(error) as caught:

@@ -148,13 +148,16 @@ def test_a_recursion_that_does_not_go_through_the_conditional_is_pythons_own():
 
 
 def test_the_operands_of_cond_are_common_to_its_branches():
-    """A reader of old code may expect an operand before each branch; a missing one is told by its parameter."""
+    """Old code has an operand before each branch, which is told from functions as operands; a missing one is told by
+    its parameter."""
     add1, add2 = ricalco.tree_util.Partial(jnp.add, 1.0), ricalco.tree_util.Partial(jnp.add, 2.0)
     assert float(lax.cond(True, lambda a, b: a(b(1.0)), lambda a, b: b(a(0.0)), add1, add2)) == 4
     assert float(lax.cond(True, jnp.add, jnp.multiply, 2.0, 3.0)) == 5
     assert float(lax.cond(True, jnp.sin, jnp.cos, operand=1.0)) == pytest.approx(np.sin(1))
-    with pytest.raises(TypeError, match=r"true_fun=3\.0.*operand for each branch.*is gone"):
-        lax.cond(True, 3.0, lambda x: x + 1, 4.0, lambda x: x - 1)
+    for pred, value in ((True, 4.0), (False, 3.0)):
+        assert float(lax.cond(pred, 3.0, lambda x: x + 1, {"a": 4.0}, lambda x: x["a"] - 1)) == value
+    slope = ricalco.grad(lambda x: lax.cond(x > 0, x, lambda v: v ** 2, (x, x), lambda vs: vs[0] * vs[1] * 3))
+    assert ricalco.jit(ricalco.vmap(slope))(jnp.array([2.0, -1.0])).tolist() == [4.0, -6.0]
 
     def one(x):
         return x

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
 import sys
 import threading
 import weakref
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -366,6 +368,39 @@ def test_options_are_checked():
     with pytest.raises(TypeError, match="enable_x64='yes'"):
         ricalco.config.update("enable_x64", "yes")
     assert ricalco.config.enable_x64 is False and ricalco.config.jax_enable_x64 is False
+
+
+def test_where_a_program_runs_may_be_said_if_it_is_the_default():
+    device = ricalco.devices()[0]
+    sharding = jnp.ones(1).sharding
+    for given in (dict(device=None, backend=None), dict(device=device), dict(backend="cpu"),
+                  dict(in_shardings=None, out_shardings=None), dict(in_shardings=(sharding,), out_shardings=sharding)):
+        assert ricalco.jit(lambda x: x + 1, **given)(1.0).item() == 2
+    with pytest.raises(RuntimeError, match="backend='tpu' is not available"):
+        ricalco.jit(lambda x: x, backend="tpu")
+    with pytest.raises(TypeError, match="device='gpu'"):
+        ricalco.jit(lambda x: x, device="gpu")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'devices'"):
+        ricalco.jit(lambda x: x, devices=device)
+
+
+PICKLED = """
+import pickle, sys
+f = pickle.load(sys.stdin.buffer)
+print(f(2.0, 3).item(), f.lower(2.0, 3).compile()(2.0).item(), f.cache_info().hits)
+"""
+
+
+def test_a_jitted_function_is_pickled_by_value():
+    """As a pool of processes does: its options go along, what it has traced does not."""
+    scale = jnp.float32(10)
+    inner = ricalco.jit(lambda x: x * scale)
+    f = ricalco.jit(lambda x, n: ricalco.grad(lambda x: inner(x) ** n)(x), static_argnums=1)
+    before = cloudpickle.dumps(f)
+    assert f(2.0, 3).item() == 12000 and f(2.0, 3).item() == 12000
+    for made in (before, cloudpickle.dumps(f)):
+        found = subprocess.run([sys.executable, "-c", PICKLED], input=made, capture_output=True, check=True)
+        assert found.stdout.decode().split() == ["12000.0", "12000.0", "1"]
 
 
 def test_many_signatures():

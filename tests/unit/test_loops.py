@@ -77,6 +77,7 @@ PROGRAMS = {
     "reverse": lambda m, x, w: m.scan(lambda c, r: (c * 0.5 + r @ w, c), x, ROWS, reverse=True),
     "unroll 2": lambda m, x, w: m.scan(lambda c, r: (jnp.cos(c) + w @ r, c * r), x, ROWS, unroll=2),
     "unroll 3, a remainder": lambda m, x, w: m.scan(lambda c, r: (jnp.cos(c) + w @ r, c * r), x, ROWS, unroll=3),
+    "unroll 0": lambda m, x, w: m.scan(lambda c, r: (jnp.cos(c) + w @ r, c * r), x, ROWS, unroll=0),
     "unroll all": lambda m, x, w: m.scan(lambda c, r: (jnp.cos(c) + w @ r, c * r), x, ROWS, unroll=True),
     "reverse, unroll 3": lambda m, x, w: m.scan(lambda c, r: (jnp.cos(c) + w @ r, c * r), x, ROWS, reverse=True,
                                                 unroll=3),
@@ -108,6 +109,7 @@ PROGRAMS = {
     "vmap in scan": lambda m, x, w: m.scan(
         lambda c, r: (vmap(lambda a, b: jnp.sin(a) * b)(c, r), vmap(jnp.dot, (0, None))(w, c)), x, ROWS),
     "map": lambda m, x, w: m.map(lambda r: jnp.sin(r) @ w + x, ROWS),
+    "map in no batches": lambda m, x, w: m.map(lambda r: jnp.sin(r) @ w + x, ROWS, batch_size=0),
     "map in batches": lambda m, x, w: m.map(lambda r: jnp.sin(r) @ w + x, ROWS, batch_size=3),
 }
 # Loops whose length depends on data have no reverse mode.

@@ -164,8 +164,8 @@ def test_errors_of_type(call, words):
     (lambda: lax.scan(lambda c, r: (c, r), X, ROWS, length=3), ["length=3", "has 4 rows"]),
     (lambda: lax.scan(lambda c, r: (c, r), X), ["length="]),
     (lambda: lax.scan(lambda c, r: (c, r), X, length=-1), ["negative"]),
-    (lambda: lax.scan(lambda c, r: (c, r), X, ROWS, unroll=0), ["unroll must be at least 1, got 0"]),
-    (lambda: lax.map(lambda r: r, ROWS, batch_size=0), ["batch_size must be at least 1"]),
+    (lambda: lax.scan(lambda c, r: (c, r), X, ROWS, unroll=-1), ["unroll must not be negative, got -1"]),
+    (lambda: lax.map(lambda r: r, ROWS, batch_size=-1), ["batch_size must not be negative, got -1"]),
     (lambda: jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, X, unroll=2))(3), ["unroll=2", "upper is traced"]),
 ])
 def test_errors_of_value(call, words):

@@ -6,6 +6,7 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
+from ricalco import lax
 from ricalco.core import errors, values
 
 X = jnp.asarray(np.float32([[0.5, -1.5, 2.25], [3.0, -0.25, 1.0]]))
@@ -165,6 +166,64 @@ def test_an_array_is_a_copy_of_what_numpy_held():
     taken = jnp.array(host), jnp.asarray(host)
     host[:] = 7
     assert taken[0].tolist() == taken[1].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_axes_and_shapes_are_any_sequence_of_integers():
+    """As they are for JAX, and more than NumPy takes; the right shape is that for a tuple."""
+    calls = {
+        (0, 1): [jnp.sum, jnp.max, jnp.expand_dims, jnp.flip, jnp.mean, jnp.median, jnp.nanmax, jnp.var, jnp.any,
+                 jnp.count_nonzero, jnp.average, lambda x, axis: x.std(axis),
+                 lambda x, axis: jnp.apply_over_axes(jnp.sum, x, axis),
+                 lambda x, axis: jnp.squeeze(jnp.ones((1, 1, 3)), axis), lambda x, axis: jnp.roll(x, (1, 2), axis),
+                 lambda x, axis: jnp.moveaxis(x, axis, axis[::-1]), lambda x, axis: jnp.rot90(x, axes=axis),
+                 lambda x, axis: jnp.tensordot(x, x, (axis, axis)), lambda x, axis: lax.expand_dims(x, axis)],
+        (2, 1, 0): [jnp.transpose, lambda x, axes: x.transpose(axes), jnp.permute_dims],
+        (6, 4): [jnp.reshape, lambda x, shape: x.reshape(shape)],
+        (2, 3, 4): [jnp.broadcast_to, lambda x, shape: jnp.zeros(shape), lambda x, shape: jnp.full(shape, 1.0)],
+    }
+
+    def shapes(form):
+        return ricalco.eval_shape(lambda x: [f(x, form(given)) for given, some in calls.items() for f in some],
+                                  np.ones((2, 3, 4), np.float32))
+
+    def spaced(given):
+        return range(given[0], given[-1] + (1 if given[-1] > given[0] else -1), given[1] - given[0])
+
+    for form in (list, np.array, spaced, lambda given: list(map(np.int64, given))):
+        assert shapes(form) == shapes(tuple)
+    assert jnp.size(X, range(2)) == 6 and jnp.zeros(np.array(4)).shape == (4,)
+    with pytest.raises(ValueError, match="duplicate"):
+        jnp.size(X, (0, -2))
+    with pytest.raises(TypeError):
+        jnp.sum(X, axis="01")
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "any", "mean", "var", "nansum", "nanmean", "nanstd"])
+def test_a_mask_holds_bools(name):
+    more = {"initial": 0} if name == "max" else {}
+    with pytest.raises(ValueError, match=rf"{name}: where must be None or an array of bools, got i32\[3\].*where != 0"):
+        getattr(jnp, name)(X, where=np.array([1, 0, 1]), **more)
+
+
+def test_vectorize_passes_none_on():
+    f = lambda x, y: x if y is None else x + y  # noqa: E731
+    assert jnp.vectorize(f)(X, None).tolist() == X.tolist()
+    g = jnp.vectorize(lambda x, y, z: x.sum() + z, signature="(n),(),()->()")
+    assert g(X, None, 1.0).tolist() == (np.sum(X, 1) + 1).tolist()
+
+
+def test_a_float0_array_takes_part_in_nothing():
+    zero = np.zeros((), [("float0", np.void, 0)])
+    for f in (lambda: jnp.ones(()) + zero, lambda: jnp.sin(zero), lambda: jnp.add(zero, 1)):
+        with pytest.raises(TypeError, match="float0"):
+            f()
+
+
+def test_types_are_asked_for_by_whatever_names_them():
+    assert jnp.result_type(np.float32, np.int32) == jnp.result_type(np.int64, 1.5) == np.float32
+    assert not any(map(jnp.iscomplexobj, (jnp.float32, np.float32, None, [1.0, [2]])))
+    assert jnp.iscomplexobj(jnp.complex64) and jnp.iscomplexobj([1.0, [2, 3j]])
+    assert ricalco.jit(lambda x: 1 if jnp.iscomplexobj([x]) else 0)(1j).item() == 1
 
 
 def test_axis_may_be_a_list_or_a_numpy_integer():

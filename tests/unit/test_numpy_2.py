@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -108,3 +109,40 @@ def test_a_composite_used_twice_inside_another():
     """The replayed program's literals then stand twice in the outer one."""
     padded = np.asarray(jnp.pad(np.arange(4, dtype=np.float32), 2, "mean", stat_length=2))
     np.testing.assert_array_equal(padded, np.pad(np.arange(4, dtype=np.float32), 2, "mean", stat_length=2))
+
+
+UNIVERSAL = ["add", "bitwise_and", "bitwise_or", "bitwise_xor", "logaddexp", "logaddexp2", "logical_and", "logical_or",
+             "logical_xor", "maximum", "minimum", "multiply", "subtract"]
+
+
+@pytest.mark.parametrize("name", UNIVERSAL)
+def test_functions_along_a_dimension_are_those_of_numpy(name):
+    ours, theirs = getattr(jnp, name), getattr(np, name)
+    x = np.array([[3, 1, 2], [5, 4, 0]], np.float32 if name.startswith("logadd") else np.int32)
+    places, updated = (np.array([0, 1, 0]), np.array([2, 1, 2])), x.copy()
+    theirs.at(updated, places, x[0])
+
+    def all_of(f, x, places):
+        found = [f.reduce(x, -1, keepdims=True), f.accumulate(x, 1), f.accumulate(x), f.outer(x, x[0]),
+                 f.reduceat(x, places[0]), f.reduceat(x, places[0], 1)]
+        if name != "subtract":  # NumPy refuses these, as the order would matter
+            found += [f.reduce(x, None), f.reduce(x, 1, initial=2, where=x > 1)]
+        return found
+
+    for a, b in zip(ricalco.jit(lambda x, places: all_of(ours, x, places))(x, places), all_of(theirs, x, places),
+                    strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    np.testing.assert_allclose(ours.at(jnp.asarray(x), places, x[0], inplace=False), updated, rtol=1e-6)
+    assert (ours.nin, ours.nout, ours.nargs, ours.identity) == (2, 1, 3, theirs.identity)
+    assert repr(ours) == f"<jnp.ufunc '{name}'>" and pickle.loads(pickle.dumps(ours)) is ours
+
+
+def test_what_a_universal_function_cannot_do():
+    assert isinstance(jnp.negative, jnp.ufunc) and jnp.negative.at(jnp.ones(2), 1, inplace=False).tolist() == [1, -1]
+    for call, message in ((lambda: jnp.negative.reduce(np.ones(2)), "two arrays.*negative has nin=1"),
+                          (lambda: jnp.maximum.reduce(np.ones(2), where=np.ones(2, bool)), "'initial'"),
+                          (lambda: jnp.subtract.reduce(np.ones((0, 2))), "zero-size.*subtract"),
+                          (lambda: jnp.add.at(np.ones(2), 0, 1.0), "inplace=False"),
+                          (lambda: jnp.add.at(np.ones(2), 0, inplace=False), "takes 2")):
+        with pytest.raises(ValueError, match=message):
+            call()

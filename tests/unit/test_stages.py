@@ -1,6 +1,8 @@
 """`trace`, `lower`, `compile`: the stages as values, printed, asked and called."""
 from __future__ import annotations
 
+import types
+
 import numpy as np
 import pytest
 
@@ -184,6 +186,31 @@ def test_make_jaxpr_of_trees_statics_and_keywords():
     assert len(closed.eqns) == 1 and closed.in_avals[0].short == "f32[2]"
 
 
+def test_a_program_can_be_walked():
+    """Variables are keys, and are found in lists by what they are: programs that people write for JAX's jaxprs."""
+    closed = ricalco.make_jaxpr(lambda x, y: (jnp.tanh(x) * 2, ricalco.jit(lambda z: z + x)(y), y))(1.0, 2.0)
+
+    def run(jaxpr, consts, *args):
+        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+        for eqn in jaxpr.eqns:
+            assert eqn.effects == frozenset() and not any(v in jaxpr.invars for v in eqn.outvars)
+            ins = [v.val if isinstance(v, ricalco.jaxprs.Literal) else env[v] for v in eqn.invars]
+            outs = eqn.primitive.bind(*ins, **eqn.params)
+            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs], strict=True))
+        return [env[v] for v in jaxpr.outvars]
+
+    assert [float(x) for x in run(closed.jaxpr, closed.consts, 0.5, 2.0)] == [np.float32(2 * np.tanh(0.5)), 2.5, 2.0]
+    x, y = closed.jaxpr.invars
+    assert closed.jaxpr.outvars.index(y) == 2 and x != y and (x == y) is False and x not in closed.jaxpr.outvars
+    kept = []
+    with pytest.warns(ricalco.LeakedTracerWarning):
+        ricalco.jit(lambda x: kept.append(x) or x * 1)(1.0)
+    with pytest.raises(ricalco.errors.UnexpectedTracerError):
+        kept[0] == 1.0  # noqa: B015
+    with pytest.raises(TypeError, match=r"unhashable type.*f32\[\]"):
+        ricalco.jit(lambda x: {x: 1})(1.0)
+
+
 def test_make_jaxpr_inside_a_trace():
     seen = []
 
@@ -240,6 +267,22 @@ def test_shape_dtype_structs():
         ricalco.ShapeDtypeStruct((), None)
     with pytest.raises(TypeError, match="dtype"):
         ricalco.ShapeDtypeStruct((), "text")
+
+
+def test_structs_are_changed_and_made_from_arrays():
+    struct = ricalco.ShapeDtypeStruct.like(jnp.ones((2, 3)))
+    assert struct == ricalco.ShapeDtypeStruct((2, 3), "float32")
+    assert struct.update(shape=(4,), weak_type=True) == ricalco.ShapeDtypeStruct((4,), "float32", weak_type=True)
+    with pytest.raises(TypeError, match="like: 'a' of type str"):
+        ricalco.ShapeDtypeStruct.like("a")
+
+
+def test_whatever_has_a_shape_and_a_dtype_gives_the_type_of_an_argument():
+    x = types.SimpleNamespace(shape=(2,), dtype=np.dtype("int8"))
+    assert ricalco.eval_shape(lambda x: x["a"] + 2.0, {"a": x}).dtype == np.float32
+    assert str(ricalco.make_jaxpr(lambda x: x)(x)) == "{ lambda ; a:i8[2]. let  in (a,) }"
+    with pytest.raises(TypeError, match="argument x is namespace"):
+        ricalco.jit(lambda x: x)(x)
 
 
 # --- runners ------------------------------------------------------------------------------------------

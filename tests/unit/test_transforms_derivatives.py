@@ -215,6 +215,45 @@ def test_a_leaked_value_is_refused_and_its_function_named(leak):
             use(1.0)
 
 
+class OfArrays:
+    """A container of the user's that takes nothing but floating arrays."""
+
+    def __init__(self, x, y):
+        assert all(isinstance(a, (ricalco.Array, ricalco.ShapeDtypeStruct)) and a.dtype == "float32" for a in (x, y))
+        self.x, self.y = x, y
+
+
+ricalco.tree_util.register_pytree_node(OfArrays, lambda a: ((a.x, a.y), None), lambda _, parts: OfArrays(*parts))
+
+
+def test_containers_are_made_of_arrays_only():
+    """Not of the axes, positions or words that stand for their leaves while a structure is looked at."""
+    both = OfArrays(jnp.asarray(W), jnp.asarray(W) + 1)
+    mapped = vmap(lambda a, b: OfArrays(a.x + b, a.y), in_axes=(0, None), out_axes=1)(both, 2.0)
+    np.testing.assert_array_equal(mapped.x, W.T + 2)
+    assert vmap(lambda d: d["a"], in_axes=({"a": 1, "b": None},), out_axes=0)({"b": 1.0, "a": both}).x.shape == (3, 2)
+
+    @ricalco.custom_vjp
+    def f(a, b):
+        return a.x * b
+
+    f.defvjp(lambda a, b: (f(a, b), (a, b)), lambda kept, ct: (OfArrays(ct * kept[1], ct * 0), None))
+    assert grad(lambda a: f(a, 2.0).sum())(both).x.tolist() == np.full_like(W, 2).tolist()
+    linear = ricalco.custom_derivatives.linear_call(lambda s, a: OfArrays(a.x * s, a.y), lambda s, a: OfArrays(
+        a.x * s, a.y), 2.0, both)
+    solved = lax.custom_linear_solve(lambda a: OfArrays(2 * a.x, a.y), both, lambda _, b: OfArrays(b.x / 2, b.y))
+    np.testing.assert_array_equal(linear.x, 4 * solved.x)
+    for wrong, message in (
+            (lambda: vmap(lambda a: a, in_axes=((0, 0),))(both), r"in_axes\[0\] is a tuple of 2 .* a OfArrays"),
+            (lambda: lax.while_loop(lambda a: both, lambda a: a, both), r"returned OfArrays\('f32\[2,3\]', "),
+            (lambda: lax.scan(lambda c, x: both, 0.0, X), "must return a pair .* returned OfArrays"),
+            (lambda: lax.fori_loop(0, 2, lambda i, a: (a, a), both), r"OfArrays\(\*, \*\)"),
+            (lambda: lax.cond(True, lambda a: a, lambda a: a.x, both), "OfArrays"),
+            (lambda: lax.cond(True, lambda a: a, lambda: 1, both), "takes \\(\\), but it is called with 1 operand")):
+        with pytest.raises((TypeError, ValueError), match=f"(?s){message}"):
+            wrong()
+
+
 # --- what derivatives hold ----------------------------------------------------------------------
 
 def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
@@ -229,6 +268,18 @@ def test_the_function_of_vjp_is_a_pytree_of_its_residuals():
     np.testing.assert_allclose(crossed(pull, X), pull(X)[0], rtol=1e-6)
     crossed(vjp(lambda x: jnp.sin(x) * x, X + 1)[1], X)
     assert crossed.cache_info().misses <= 2
+
+
+def test_the_functions_of_linearize_and_linear_transpose_are_pytrees():
+    _, push = linearize(jnp.sin, X)
+    transposed = linear_transpose(lambda y: W * y, X)
+    for function, given, want in ((push, W[0], np.cos(X) * W[0]), (transposed, W, ((W * W).sum(0),))):
+        np.testing.assert_allclose(jit(lambda f, t: f(t))(function, given), want, rtol=1e-6)
+        assert all(isinstance(x, ricalco.Array) for x in ricalco.tree.leaves(function))
+        doubled = ricalco.tree.map(lambda x: 2 * x, function)
+        np.testing.assert_allclose(doubled(given), 2 * np.asarray(want), rtol=1e-6)
+    returned = jit(vmap(lambda x: linearize(jnp.sin, x)[1]))(X)
+    np.testing.assert_allclose(vmap(lambda f: f(1.0))(returned), np.cos(X), rtol=1e-6)
 
 
 def test_residuals_are_freed_with_the_function():

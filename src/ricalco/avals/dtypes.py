@@ -168,6 +168,9 @@ def _join(nodes: frozenset[str]) -> str:
 
 @cached(None)
 def _promoted(types: tuple[tuple[np.dtype, bool], ...], x64: bool, strict: bool) -> tuple[np.dtype, bool]:
+    if any(d == float0 for d, _ in types):
+        raise TypeError("an array of dtype float0 takes part in no operation: it is the derivative by what has none, "
+                        "such as an integer")
     nodes = frozenset(_WEAK_NODE[kind(d)] if weak else d.name for d, weak in types)
     if strict and len(nodes - {"i*", "f*", "c*"}) > 1:
         raise TypePromotionError(

@@ -86,6 +86,9 @@ def check_setting(name: str, value):
 class _ThreadOptions(threading.local):
     current: Options  # the class attribute is the process-wide default
 
+    def __reduce__(self):
+        return "thread"  # by its name, in jitted functions that are pickled by value
+
 
 _ThreadOptions.current = _from_environment()
 thread = _ThreadOptions()

@@ -34,6 +34,11 @@ def structure(tree, is_leaf=None) -> PyTreeDef:
     return flatten(tree, is_leaf)[1]
 
 
+def structure_of_tuple(*treedefs: PyTreeDef) -> PyTreeDef:
+    """The structure of a tuple of trees of these structures."""
+    return optree.treespec_tuple(treedefs, namespace=NAMESPACE)
+
+
 def map_(f: Callable, tree, *rest, is_leaf=None):
     """`f` applied to the leaves of `tree` and of the trees in `rest`, which `tree` is a prefix of."""
     found, treedef = flatten(tree, is_leaf)
@@ -208,16 +213,41 @@ def prefix_leaves(prefix, treedef: PyTreeDef, what: str, is_leaf=None) -> list:
     ValueError
         If `prefix` is not a tree prefix; the message names `what` and the place.
     """
-    full = treedef.unflatten(range(treedef.num_leaves))
-    stop = lambda x: x is None or (is_leaf is not None and is_leaf(x))  # noqa: E731
-    found, prefix_def = optree.tree_flatten(prefix, stop, namespace=NAMESPACE)
+    found, prefix_def = optree.tree_flatten(prefix, lambda x: x is None or (is_leaf is not None and is_leaf(x)),
+                                            namespace=NAMESPACE)
     try:
-        subtrees = prefix_def.flatten_up_to(full)
+        subtrees = subtrees_under(prefix_def, treedef)
     except ValueError as error:
-        places = optree.prefix_errors(prefix, full, stop, namespace=NAMESPACE)
-        text = " ".join(str(places[0](what) if places else error).split()).removeprefix("pytree structure error: ")
-        raise ValueError(f"{what} must be a tree prefix of the value it describes: {text}") from None
-    return [x for x, sub in zip(found, subtrees) for _ in range(len(leaves(sub)))]
+        raise ValueError(f"{what} must be a tree prefix of the value it describes, but {what}{error}") from None
+    return [x for x, sub in zip(found, subtrees) for _ in range(sub.num_leaves)]
+
+
+def subtrees_under(prefix: PyTreeDef, treedef: PyTreeDef) -> list[PyTreeDef]:
+    """What stands in `treedef` where `prefix` has its leaves; no container of the user's is made for it.
+
+    Raises
+    ------
+    ValueError
+        If it is no prefix; the message begins with the path.
+    """
+    found: list[PyTreeDef] = []
+
+    def walk(a: PyTreeDef, b: PyTreeDef, path: str) -> None:
+        if a.is_leaf():
+            found.append(b)
+            return
+        if b.is_leaf() or not a.one_level().is_prefix(b.one_level()):
+            kinds = [_kind_of_node(node, ["a leaf"]) for node in (a, b)]
+            raise ValueError(f"{path} is {kinds[0]} where the value has {kinds[1]}")
+        inner = b.children()
+        if isinstance(b.type, type) and issubclass(b.type, dict):  # the order of their keys may differ
+            by_key = dict(zip(b.entries(), inner))
+            inner = [by_key[key] for key in a.entries()]
+        for entry, x, y in zip(path_strings(a.one_level()), a.children(), inner):
+            walk(x, y, path + entry)
+
+    walk(prefix, treedef, "")
+    return found
 
 
 def hashable(x) -> bool:
@@ -237,7 +267,17 @@ class _Word(str):
 
 def in_words(treedef: PyTreeDef, words: Iterable[str]) -> str:
     """The tree as Python would write it, with a word for each leaf: ``{'a': f32[3], 'b': (i32[], None)}``."""
-    return repr(treedef.unflatten(map(_Word, words)))
+    feed = iter(words)
+
+    def say(node: PyTreeDef) -> str:
+        if node.is_leaf():
+            return next(feed)
+        parts = [_Word(say(child)) for child in node.children()]
+        if node.kind == optree.PyTreeKind.CUSTOM:  # the user's class is not to be made of words
+            return f"{node.type.__name__}({', '.join(parts)})"
+        return repr(node.one_level().unflatten(parts))
+
+    return say(treedef)
 
 
 def differences(first: PyTreeDef, second: PyTreeDef, words: Sequence[str], other_words: Sequence[str]

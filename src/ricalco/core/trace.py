@@ -133,6 +133,9 @@ class _State(threading.local):
     trace: Trace = Trace()
     where: tuple | None = None
 
+    def __reduce__(self):
+        return "state"  # by its name, in jitted functions that are pickled by value
+
 
 state = _State()
 

@@ -5,11 +5,12 @@ import struct
 
 import numpy as np
 
-from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
+from ricalco.avals import ShapedArray, dtypes, python_aval, shaped, trees
 from ricalco.avals.memory import Memo
+from ricalco.core import Array
 from ricalco.engine import dlpack
 from ricalco.engine.array import DeviceArray, as_host, put
-from ricalco.engine.client import Backend, SingleDeviceSharding, backend
+from ricalco.engine.client import Backend, SingleDeviceSharding, backend, devices
 from ricalco.engine.shim import xc
 from ricalco.engine.transfer import host_view, put_buffer
 
@@ -61,45 +62,63 @@ def _put_new_scalar(value, aval: ShapedArray, key: tuple) -> DeviceArray:
     return found
 
 
-def device_put(x, device=None) -> DeviceArray:
-    """One array or number on a device.
+def device_put(x, device=None, *, src=None, donate: bool = False, may_alias: bool | None = None):
+    """The arrays and numbers of a tree on a device.
 
     Parameters
     ----------
-    x : array or number
+    x : pytree of arrays and numbers
         Always copied, so that later changes to it are not seen. 64-bit types are narrowed unless x64
-        is enabled; a Python number gives a weakly typed array.
-    device : Device or SingleDeviceSharding, optional
-        Where to. The result is then `committed`. Without it, `x` itself if it is an array already.
+        is enabled; a Python number gives a weakly typed array. A traced value is its own result.
+    device : Device or SingleDeviceSharding, or a tree prefix of them, optional
+        Where to. The results are then `committed`. Without it, arrays stay where they are.
+    src, donate, may_alias
+        Accepted, and of no effect: memory is shared with nobody.
 
     Raises
     ------
     TypeError
-        If `x` is no array, or `device` no device.
+        If a leaf of `x` is no array, or `device` no device.
     ValueError
-        If `x` is a masked array.
+        If a leaf of `x` is a masked array, or `device` no prefix of it; if a traced value is to go to another
+        device than the default one.
 
     Examples
     --------
     >>> device_put(2.0), device_put(2.0, backend().device).committed
     (Array(2., dtype=float32, weak_type=True), True)
+    >>> device_put({"a": 1.0, "b": [2]})
+    {'a': Array(1., dtype=float32, weak_type=True), 'b': [Array(2, dtype=int32, weak_type=True)]}
     """
-    sharding = _sharding_of(device, backend())
+    leaves, treedef = trees.flatten(x)
+    shardings = [_sharding_of(d, backend()) for d in trees.prefix_leaves(device, treedef, "device")]
+    names = trees.path_strings(treedef)
+    return trees.unflatten(treedef, [_put_leaf(leaf, sharding, names, i)
+                                     for i, (leaf, sharding) in enumerate(zip(leaves, shardings))])
+
+
+def _put_leaf(x, sharding, names: trees.Names, i: int) -> Array:
     if isinstance(x, DeviceArray):
         if sharding is None or (x.committed and x.device == sharding._device):
             return x
         host, aval = host_view(x.buffer, x.aval), x.aval
+    elif isinstance(x, Array):
+        if sharding is not None and sharding._device != backend().device:
+            raise ValueError(f"device_put: x{names[i]} is traced, and programs run on {backend().device}: it cannot be "
+                             f"put on {sharding._device}; put what the program returns there")
+        return x
     elif type(x) in _PYTHON_NUMBERS:
         aval = python_aval(type(x))
         host = as_host(x, aval.dtype)
     elif type(x).__module__.startswith("numpy.ma"):
-        raise ValueError("x is a masked array, whose mask would be lost; expected an array: use x.filled(value)")
+        raise ValueError(f"x{names[i]} is a masked array, whose mask would be lost; expected an array: use "
+                         "x.filled(value)")
     elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__array__"):
         host = np.asarray(x)
-        aval = shaped(host.shape, dtypes.canonicalize(host.dtype, "dtype of x"))
+        aval = shaped(host.shape, dtypes.canonicalize(host.dtype, f"dtype of x{names[i]}"))
         host = as_host(host, aval.dtype)
     else:
-        raise TypeError(f"x: expected an array or a number, got {type(x).__name__}")
+        raise TypeError(f"x{names[i]}: expected an array or a number, got {type(x).__name__}")
     return DeviceArray(put_buffer(host, aval, sharding=sharding, committed=sharding is not None), aval)
 
 
@@ -113,15 +132,30 @@ def _sharding_of(device, found: Backend):
     return found.sharding if device == found.device else xc.SingleDeviceSharding(device)
 
 
+def check_placement(construct: str, given: dict) -> None:
+    """Raise unless JAX's arguments that say where a program runs are known, and mean the default device."""
+    for name, value in given.items():
+        if name not in ("backend", "device", "in_shardings", "out_shardings"):
+            raise TypeError(f"{construct}() got an unexpected keyword argument {name!r}")
+        if name == "backend":
+            devices(value)  # an error if there is no such platform
+            continue
+        for place in trees.leaves(value):
+            if _sharding_of(place, backend())._device != backend().device:
+                raise ValueError(f"{construct}: {name}={value!r}: programs run on {backend().device}; put the results "
+                                 "where they shall be with device_put")
+
+
 def device_get(x):
-    """`x` on the host: a NumPy array for an array; anything else that is no array as it is.
+    """The tree `x` on the host: a NumPy array for an array; traced values, and what is no array, as they are.
 
     Examples
     --------
-    >>> device_get(device_put(2.0))
-    array(2., dtype=float32)
+    >>> device_get({"a": device_put(2.0), "b": 3})
+    {'a': array(2., dtype=float32), 'b': 3}
     """
-    return np.asarray(x) if hasattr(x, "__array__") else x
+    return trees.map_(lambda leaf: leaf if isinstance(leaf, Array) and not isinstance(leaf, DeviceArray)
+                      or not hasattr(leaf, "__array__") else np.asarray(leaf), x)
 
 
 def from_dlpack(external, *, device=None, copy: bool | None = None) -> DeviceArray:

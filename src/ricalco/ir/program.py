@@ -54,6 +54,11 @@ class Eqn:
         self.primitive, self.invars, self.outvars = primitive, invars, outvars
         self.params, self.code, self.lasti = params, code, lasti
 
+    @property
+    def effects(self) -> frozenset[str]:
+        """What it does besides computing its results."""
+        return frozenset() if self.primitive.effects is None else self.primitive.effects(**self.params)
+
     def replace(self, **changes) -> Eqn:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return Eqn(**{**fields, **changes})
@@ -101,11 +106,12 @@ class Jaxpr:
     def effects(self) -> frozenset[str]:
         """The effects of all equations; those on references made inside are nobody else's."""
         if self._effects is None:
-            found = [e.primitive.effects(**e.params) for e in self.eqns if e.primitive.effects is not None]
-            self._effects = frozenset().union(*found)
+            self._effects = frozenset().union(*[e.effects for e in self.eqns if e.primitive.effects is not None])
             if REF in self._effects and not any(v.aval.__class__ is RefAval for v in (*self.constvars, *self.invars)):
                 self._effects -= {REF}  # references that live and die here
         return self._effects
+
+    debug_info = property(lambda self: self.debug)
 
     def replace(self, **changes) -> Jaxpr:
         fields = {name: getattr(self, name) for name in ("constvars", "invars", "eqns", "outvars", "debug")}

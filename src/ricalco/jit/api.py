@@ -55,7 +55,7 @@ def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bo
 
 def _stage(fun: Callable, arguments: Arguments, args, kwargs) -> tuple[ClosedJaxpr, object]:
     dynamic, rest, statics = arguments.split(args, kwargs)
-    _, treedef, avals = flatten_arguments(arguments, (dynamic, rest))
+    _, treedef, avals = flatten_arguments(arguments, (dynamic, rest), types=True)
     found = []
 
     def flat(*leaves):

@@ -16,6 +16,7 @@ from ricalco.control.calls.call import call as nested_call
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
 from ricalco.engine.hostcall import quick_flatten
+from ricalco.engine.placement import check_placement
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
 from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, watchers, weakly
@@ -119,6 +120,14 @@ class Entry:
         return self.compiled
 
 
+class _Ways(dict):
+    """What runs known calls of a function. A pickled function begins without any."""
+    __slots__ = ("of",)
+
+    def __reduce__(self):
+        return getattr, (self.of(), "fast")
+
+
 class Jit:
     """The state of one jitted function: its options, and what it has traced and compiled.
 
@@ -140,13 +149,17 @@ class Jit:
         self.settings, self.code = settings, sharing_key(function, arguments, settings)
         self.entries: dict[tuple, Entry] = {}
         self.known: dict[tuple, Entry] = {}
-        self.fast: dict[tuple, Callable] = {}
+        self.fast: dict[tuple, Callable] = _Ways()
+        self.fast.of = weakref.ref(self)
         self.records: list[TraceRecord] = []
         self.history = History(self.name, arguments)
         self._locks: dict[tuple, threading.RLock] = {}
         self._lock = threading.Lock()
         self.misses = 0
         _everything.add(self)
+
+    def __reduce__(self):
+        return _again, (self.function, self.arguments.given() | self.settings._asdict())
 
     # --- calling
 
@@ -410,7 +423,7 @@ class Jit:
 
 def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None,
         donate_argnames=None, keep_unused: bool = False, inline: bool = False, on_stale: str = "warn",
-        compiler_options: dict | None = None, reroll: str | None = None):
+        compiler_options: dict | None = None, reroll: str | None = None, **placement):
     """A compiled version of `fun`.
 
     The first call with a new signature (tree structure, shapes, dtypes, weak types, static values, options)
@@ -440,6 +453,8 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         function that is called, where that pays (``"auto"``); wherever it can be done as a loop (``"loop"``) or as
         calls (``"outline"``); or compile it as often as it stands there (``"off"``). The default is the setting
         ``ricalco.config.reroll``, which is ``"auto"``. The program computes the same in all cases.
+    device, backend, in_shardings, out_shardings : optional
+        As in JAX, where they mean the default device.
 
     Returns
     -------
@@ -459,6 +474,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     given = dict(static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
                  donate_argnames=donate_argnames, keep_unused=keep_unused, inline=inline, on_stale=on_stale,
                  compiler_options=compiler_options, reroll=reroll)
+    check_placement("jit", placement)
     if fun is None:
         return functools.partial(jit, **given)
     check_callable("jit", fun)
@@ -480,14 +496,19 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper.retraces = lambda: retraces(this)
     wrapper._jit = this
     for name in extensions:
-        setattr(wrapper, name, _extension(name, this))
+        setattr(wrapper, name, functools.partial(_extended, name, this))
     for watcher in watchers:
         watcher.made(this)
     return wrapper
 
 
-def _extension(name: str, this: Jit) -> Callable:
-    return lambda *args, **kwargs: extensions[name](this, args, kwargs)
+def _extended(name: str, this: Jit, *args, **kwargs):
+    return extensions[name](this, args, kwargs)
+
+
+def _again(function: Callable, options: dict) -> Jit:
+    """A function that was pickled, jitted where it is unpickled."""
+    return jit(function, **options)._jit
 
 
 def _caller(this: Jit) -> Callable:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ricalco.avals import options
 from ricalco.avals.memory import Memo
-from ricalco.core import Trace, Tracer, errors, set_eager_trace, state
+from ricalco.core import Trace, Tracer, eager_trace, errors, set_eager_trace, state
 from ricalco.core.references import Cell
 from ricalco.engine import DeviceArray, Executable, executable_for, put
 from ricalco.engine.shim import JaxlibError
@@ -68,6 +68,9 @@ class EagerTrace(Trace):
     __slots__ = ("quick", "process", "apply", "_watching", "_compiled", "_by_text", "_lock")
 
     eager = True
+
+    def __reduce__(self):
+        return eager_trace, ()
 
     def __init__(self):
         super().__init__(None)

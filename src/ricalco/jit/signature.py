@@ -45,6 +45,18 @@ class ShapeDtypeStruct:
             raise TypeError(f"ShapeDtypeStruct: shape must be a sequence of ints, got {shape!r}") from None
         self.dtype, self.weak_type = dtypes.as_dtype(dtype), weak_type
 
+    @classmethod
+    def like(cls, x) -> ShapeDtypeStruct:
+        """That of an array, number or other struct."""
+        aval = leaf_aval(x)
+        if aval is None:
+            raise TypeError(f"ShapeDtypeStruct.like: {short(x)} of type {type(x).__name__} is not an array or a number")
+        return cls(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+    def update(self, **changes) -> ShapeDtypeStruct:
+        """This with another ``shape``, ``dtype`` or ``weak_type``."""
+        return ShapeDtypeStruct(**dict(shape=self.shape, dtype=self.dtype, weak_type=self.weak_type) | changes)
+
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: int(np.prod(self.shape, dtype=np.int64)))
 
@@ -151,6 +163,11 @@ class Arguments:
         if self._parameters is _UNREAD:
             self._parameters = parameters_of(self._function)
         return self._parameters
+
+    def given(self) -> dict:
+        """The arguments of `jit` that say the same."""
+        return dict(static_argnums=sorted(self.static_nums), static_argnames=sorted(self.static_names),
+                    donate_argnums=sorted(self.donated_nums), donate_argnames=sorted(self.donated_names))
 
     def let_go(self) -> None:
         """Keep alive nothing that the function holds: from now on this knows the parameters alone."""
@@ -305,8 +322,9 @@ def leaf_aval(x) -> ShapedArray | None:
     return None
 
 
-def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, object, list[ShapedArray]]:
-    """Leaves, tree structure and types of ``(args, kwargs)``.
+def flatten_arguments(arguments: Arguments, dynamic: tuple, types: bool = False
+                      ) -> tuple[list, object, list[ShapedArray]]:
+    """Leaves, tree structure and types of ``(args, kwargs)``; with `types`, of anything that has a shape and a dtype.
 
     Raises
     ------
@@ -318,7 +336,11 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple) -> tuple[list, objec
              for x in leaves]
     for i, aval in enumerate(avals):
         if aval is None:
-            name, x = arguments.leaf_names(treedef)[i], leaves[i]
+            x = leaves[i]
+            if types and hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, np.ndarray):
+                avals[i] = leaf_aval(ShapeDtypeStruct(x.shape, x.dtype))
+                continue
+            name = arguments.leaf_names(treedef)[i]
             if isinstance(x, (np.ndarray, np.generic)):
                 raise TypeError(f"argument {name} of {arguments.name} has dtype {x.dtype}; arrays "
                                 "hold numbers and bools")

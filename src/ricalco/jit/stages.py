@@ -374,9 +374,7 @@ class Compiled:
     def _failure(self, buffers, error: Exception) -> RuntimeError:
         """What to raise instead of `error`, which a run on `buffers` raised: it names what was deleted."""
         traced = self.lowered.traced
-        captures = {id(c.value): c for c in self.record.captures}
-        names = [f"the array {captures[id(c)].name or '?'} captured by {traced.fun_name} at {captures[id(c)].place}"
-                 if id(c) in captures else "a captured array" for c in self.lowered.consts]
+        names = self._names_of_captures()
         names += [f"argument {traced.arg_names[i]} of {traced.fun_name}" for i in self.kept]
         avals = [*[c.aval for c in self.consts], *[self.in_avals[i] for i in self.kept]]
         for name, aval, buffer in zip(names, avals, buffers, strict=True):
@@ -384,13 +382,24 @@ class Compiled:
                 return deleted(aval, name)
         return error if isinstance(error, RuntimeError) else XlaRuntimeError(str(error))
 
+    def _names_of_captures(self) -> list[str]:
+        captures, name = {id(c.value): c for c in self.record.captures}, self.lowered.traced.fun_name
+        return [f"the array {captures[id(c)].name or '?'} captured by {name} at {captures[id(c)].place}"
+                if id(c) in captures else "a captured array" for c in self.lowered.consts]
+
     def _check_donations(self, leaves) -> None:
         traced = self.lowered.traced
         seen: dict[int, int] = {}
+        captured = [id(c.buffer) for c in self.consts if c.__class__ is DeviceArray]
         for i in self.kept:
             x = leaves[i]
             if x.__class__ is not DeviceArray:
                 continue
+            if traced.donated[i] and id(x.buffer) in captured:
+                name = next(name for name, c in zip(self._names_of_captures(), self.consts)
+                            if getattr(c, "buffer", None) is x.buffer)
+                raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[i]} is also {name}; pass "
+                                 "a copy, or make it an argument")
             j = seen.setdefault(id(x.buffer), i)
             if j != i and (traced.donated[i] or traced.donated[j]):
                 gone, other = (i, j) if traced.donated[i] else (j, i)

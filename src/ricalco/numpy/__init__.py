@@ -11,11 +11,13 @@ from ricalco.core import Array
 
 ndarray = Array
 
-# `methods` fills the methods of arrays when it is imported, and has no names of its own.
+# `methods` fills the methods of arrays when it is imported, and has no names of its own; functions that `universal`
+# has too are those.
 _ROOMS = [import_module(f"{__name__}.{name}") for name in (
     "applying", "casting", "constants", "creation", "differences", "dtypes", "einsum", "elementwise", "files",
     "joining", "linear", "manipulation", "matrices", "methods", "nans", "padding", "parts", "products", "ranges",
-    "reductions", "repetition", "sets", "sorting", "statistics", "taking", "ufuncs", "vectorizing", "windows")]
+    "reductions", "repetition", "sets", "sorting", "statistics", "taking", "ufuncs", "universal", "vectorizing",
+    "windows")]
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})

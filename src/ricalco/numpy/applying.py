@@ -7,7 +7,7 @@ import numpy as np
 
 from ricalco.core import Array
 from ricalco.numpy import at, manipulation, sorting, taking
-from ricalco.numpy.promotion import canonical_axes, canonical_axis, check, static_axis, to_array, typed
+from ricalco.numpy.promotion import canonical_axes, canonical_axis, check, several_axes, to_array, typed
 from ricalco.ops import slicing, structure
 from ricalco.ops.structure import aval_of
 from ricalco.transforms import vmap
@@ -65,9 +65,7 @@ def apply_over_axes(func: Callable, a, axes: Sequence[int]) -> Array:
     """
     check("apply_over_axes", a)
     a = to_array(a)
-    if not isinstance(axes, (tuple, list)):
-        raise TypeError(f"apply_over_axes: axes={axes!r}: expected a sequence of ints")
-    for axis in axes:
+    for axis in several_axes(axes):
         axis = canonical_axis(axis, a.ndim)
         result = to_array(func(a, axis))
         if result.ndim == a.ndim - 1:
@@ -162,7 +160,7 @@ def trim_zeros(filt, trim: str = "fb", axis=None) -> Array:
     aval = typed("trim_zeros", filt)
     filt, trim = to_array(filt), trim.lower()
     mask = sorting.known_count("trim_zeros", filt, "size") != 0
-    for dim in canonical_axes(static_axis(axis), aval.ndim):
+    for dim in canonical_axes(axis, aval.ndim):
         others = tuple([d for d in range(aval.ndim) if d != dim])
         found = np.nonzero(mask.any(axis=others))[0]
         size = aval.shape[dim]

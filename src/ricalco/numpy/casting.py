@@ -5,7 +5,7 @@ import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.core import Array
-from ricalco.numpy.promotion import refuse, typed
+from ricalco.numpy.promotion import placed, refuse, typed
 from ricalco.ops import comparison, complexes, conversion, shapes, slicing, structure
 from ricalco.ops.structure import aval_of
 from ricalco.tracing import composite
@@ -35,11 +35,10 @@ def astype(x, dtype, /, *, copy: bool = False, device=None) -> Array:
     [1, -1]
     """
     aval = typed("astype", x)
-    refuse("astype", device=device)
     dtype = dtypes.canonicalize(np.float64 if dtype is None else dtype)
     if dtypes.kind(aval.dtype) == "c" and dtype == np.bool_:
-        return comparison.ne(x, structure.literal_like(0, aval.dtype))
-    return structure.convert_element_type(x, dtype)
+        return placed(comparison.ne(x, structure.literal_like(0, aval.dtype)), device)
+    return placed(structure.convert_element_type(x, dtype), device)
 
 
 def view(self, dtype=None, type=None) -> Array:

@@ -1,15 +1,13 @@
 """Arrays from Python values, and arrays filled with one value."""
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from ricalco import lax
 from ricalco.avals import dtypes, python_aval, shaped
 from ricalco.core import Array, Tracer, errors
 from ricalco.engine import DeviceArray, put
-from ricalco.numpy.promotion import broadcast_to_shape, check, refuse, to_dtype
+from ricalco.numpy.promotion import broadcast_to_shape, check, placed, refuse, several_axes, to_dtype
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, reshape
 from ricalco.tracing import scalar
 
@@ -52,14 +50,14 @@ def array(object, dtype=None, copy: bool = True, order: str = "K", ndmin: int = 
     """
     if order is not None and order != "K":
         raise NotImplementedError(f"array: order={order!r} is not supported, only 'K'")
-    refuse("array", device=device, out_sharding=out_sharding)
+    refuse("array", out_sharding=out_sharding)
     if object is None:
         raise ValueError("None is not a valid value for jnp.array")
     if dtype is not None:
         dtype = dtypes.canonicalize(dtype)
     result = _from_value(object, dtype, copy)
     missing = ndmin - result.ndim
-    return expand_dims(result, tuple(range(missing))) if missing > 0 else result
+    return placed(expand_dims(result, tuple(range(missing))) if missing > 0 else result, device)
 
 
 def asarray(a, dtype=None, order=None, *, copy: bool | None = None, device=None, out_sharding=None) -> Array:
@@ -73,7 +71,7 @@ def asarray(a, dtype=None, order=None, *, copy: bool | None = None, device=None,
     (dtype('float32'), True, True)
     """
     if a.__class__ is DeviceArray and dtype is None and not copy:
-        return a
+        return placed(a, device)
     if copy is False and not isinstance(a, Array):
         raise ValueError(f"asarray: copy=False is not possible for {type(a).__name__}, which must be copied")
     return array(a, dtype, bool(copy), "K" if order is None else order, device=device, out_sharding=out_sharding)
@@ -206,8 +204,7 @@ def static_shape(shape) -> tuple[int, ...]:
         sizes = (shape,)
     else:
         try:
-            sizes = tuple([operator.index(n) for n in (shape if isinstance(shape, (tuple, list, np.ndarray))
-                                                       else (shape,))])
+            sizes = several_axes(shape)
         except errors.RicalcoError:
             raise
         except TypeError:
@@ -222,9 +219,9 @@ _FLOAT_ARGUMENT = float
 
 
 def _filled(name: str, shape, value, dtype, device, out_sharding) -> Array:
-    if device is not None or out_sharding is not None:
-        refuse(name, device=device, out_sharding=out_sharding)
-    return lax.full(static_shape(shape), value, _FLOAT_ARGUMENT if dtype is None else dtype)
+    if out_sharding is not None:
+        refuse(name, out_sharding=out_sharding)
+    return placed(lax.full(static_shape(shape), value, _FLOAT_ARGUMENT if dtype is None else dtype), device)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None) -> Array:
@@ -279,14 +276,14 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> Ar
     [[1, 2], [1, 2]]
     """
     check("full", fill_value)
-    refuse("full", device=device, out_sharding=out_sharding)
+    refuse("full", out_sharding=out_sharding)
     sizes = static_shape(shape)
     if not aval_of(fill_value).shape:
-        return lax.full(sizes, fill_value, dtype)
+        return placed(lax.full(sizes, fill_value, dtype), device)
     given = aval_of(fill_value).shape
     if len(given) > len(sizes) or any(n not in (1, m) for n, m in zip(given[::-1], sizes[::-1])):
         raise ValueError(f"full: fill_value of shape {given} cannot be broadcast to shape {sizes}")
-    return broadcast_to_shape(asarray(fill_value, dtype), sizes)
+    return placed(broadcast_to_shape(asarray(fill_value, dtype), sizes), device)
 
 
 def _like(name: str, a) -> tuple[tuple[int, ...], np.dtype, bool]:
@@ -316,14 +313,13 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None) -> Array:
     """
     sizes, own, weak = _like("full_like", a)
     check("full_like", 0, fill_value)
-    refuse("full_like", device=device)
     if dtype is not None:
         own, weak = dtypes.canonicalize(dtype), False
     if shape is not None:
         sizes = static_shape(shape)
     fill_value = to_dtype(fill_value, own, weak)
     ndim = aval_of(fill_value).ndim
-    return lax.broadcast_in_dim(fill_value, sizes, tuple(range(len(sizes) - ndim, len(sizes))))
+    return placed(lax.broadcast_in_dim(fill_value, sizes, tuple(range(len(sizes) - ndim, len(sizes)))), device)
 
 
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None) -> Array:

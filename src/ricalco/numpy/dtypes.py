@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import builtins
-import operator
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ricalco.avals import dtypes
 from ricalco.avals.memory import cached
 from ricalco.core import Array
+from ricalco.numpy.promotion import canonical_axes
 from ricalco.ops.structure import aval_of, convert_element_type
 
 _SCALARS = {"bool_" if d == dtypes.bool_ else d.name: d for d in dtypes.ALL if d != dtypes.float0}
@@ -82,7 +82,7 @@ def _typed(x) -> tuple[np.dtype, bool]:
     if isinstance(x, Array) or (_is_number(x) and not isinstance(x, type)) or hasattr(x, "__jax_array__"):
         aval = aval_of(x)
         return aval.dtype, aval.weak_type
-    if hasattr(x, "dtype") and hasattr(x, "shape"):
+    if hasattr(x, "dtype") and hasattr(x, "shape") and not isinstance(x, type):  # NumPy's classes describe their own
         return dtypes.canonicalize(x.dtype), getattr(x, "weak_type", False)
     return dtypes.canonicalize(x), False
 
@@ -249,9 +249,9 @@ def iscomplexobj(x) -> bool:
     >>> jnp.iscomplexobj(1j), jnp.iscomplexobj(1.0)
     (True, False)
     """
-    if x is None:
-        return False
-    return dtypes.kind(aval_of(x).dtype if not isinstance(x, (list, tuple)) else np.asarray(x).dtype) == "c"
+    if isinstance(x, (list, tuple)):
+        return any(map(iscomplexobj, x))
+    return x is not None and dtypes.kind(_typed(x)[0]) == "c"
 
 
 def isrealobj(x) -> bool:
@@ -327,8 +327,4 @@ def size(a, axis=None) -> int:
     sizes = _sizes("size", a)
     if axis is None:
         return int(np.prod(sizes, dtype=np.int64))
-    axes = [operator.index(i) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    for i in axes:
-        if not -len(sizes) <= i < len(sizes):
-            raise ValueError(f"size: axis {i} is out of bounds for array of dimension {len(sizes)}")
-    return int(np.prod([sizes[i] for i in axes], dtype=np.int64))
+    return int(np.prod([sizes[i] for i in canonical_axes(axis, len(sizes))], dtype=np.int64))

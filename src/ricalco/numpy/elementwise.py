@@ -38,7 +38,7 @@ __all__ = [
 def choose(condition, x, y):
     """``where(condition, x, y)`` inside a composite function."""
     check("where", condition)
-    x, y = together("where", x, y)
+    x, y = together("where", x, y, any_rank=True)
     condition = truth(condition)
     shape = common_shape("where", aval_of(condition).shape, aval_of(x).shape)
     condition = broadcast_to_shape(condition, shape) if aval_of(condition).shape else condition
@@ -174,7 +174,7 @@ def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
         working = dtypes.to_inexact(dtype)
         size = lax.abs(b) if dtypes.kind(dtype) == "i" else b
         limit = add(multiply(convert_element_type(size, working), rtol), atol)
-        return lax.le(*together("isclose", difference, limit))
+        return lax.le(*together("isclose", to_dtype(difference, limit.dtype), limit))
     real = lax.abs(a).dtype
     limit = add(multiply(to_dtype(rtol, real), lax.abs(b)), to_dtype(atol, real))
     finite = _finite(b)
@@ -209,7 +209,7 @@ def _all(x):
 
 @composite(static=("equal_nan",))
 def _array_equal(a1, a2, equal_nan):
-    a1, a2 = together("array_equal", a1, a2)
+    a1, a2 = together("array_equal", a1, a2, any_rank=True)
     same = lax.eq(a1, a2)
     if equal_nan:
         same = lax.bitwise_or(same, lax.bitwise_and(isnan(a1), isnan(a2)))

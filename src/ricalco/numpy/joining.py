@@ -482,7 +482,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     size = aval.shape[axis]
     if isinstance(obj, Tracer) and (obj.ndim == 0 or assume_unique_indices) and dtypes.kind(obj.dtype) in "iu":
         return _delete_traced(arr, structure.reshape(obj, (obj.size,)), axis=axis)
-    places = _static_places("delete", obj, size)
+    places = _static_places("delete", obj.reshape(-1) if getattr(obj, "ndim", 0) > 1 else obj, size)
     if places.size and (places.min() < -size or places.max() >= size):
         raise ValueError(f"delete: obj={obj} is out of bounds for axis {axis} with size {size}")
     kept = np.ones(size, bool)

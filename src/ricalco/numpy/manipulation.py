@@ -8,7 +8,7 @@ import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.avals.memory import Memo
-from ricalco.core import Array, Tracer, state
+from ricalco.core import Array, errors, state
 from ricalco.numpy.promotion import (
     broadcast_to_shape,
     canonical_axes,
@@ -16,7 +16,7 @@ from ricalco.numpy.promotion import (
     check,
     common_shape,
     refuse,
-    static_axis,
+    several_axes,
     to_array,
     typed,
 )
@@ -114,17 +114,12 @@ def _sizes(aval, shape) -> tuple[int, ...]:
 
 def static_shape(name: str, shape) -> tuple[int, ...]:
     """A shape given as an int or several, as a tuple of ints."""
-    if not isinstance(shape, (tuple, list)):
-        if isinstance(shape, (np.ndarray, Array)) and shape.ndim:
-            shape = np.asarray(shape)
-        else:
-            shape = (shape,)
     try:
-        return tuple([operator.index(n) for n in shape])
+        return several_axes(shape)
+    except errors.RicalcoError:
+        raise
     except TypeError as error:
-        if any(isinstance(n, Tracer) for n in shape):
-            raise
-        raise TypeError(f"{name}: shapes must be sequences of integers, got {tuple(shape)}") from error
+        raise TypeError(f"{name}: shapes must be sequences of integers, got {shape}") from error
 
 
 def ravel(a, order: str = "C", *, out_sharding=None) -> Array:
@@ -200,7 +195,7 @@ def transpose(a, axes=None) -> Array:
     if axes is None:
         order = tuple(range(aval.ndim))[::-1]
     else:
-        order = tuple([canonical_axis(i, aval.ndim) for i in (axes if isinstance(axes, (tuple, list)) else [axes])])
+        order = tuple([canonical_axis(i, aval.ndim) for i in several_axes(axes)])
         if sorted(order) != list(range(aval.ndim)):
             raise TypeError(f"transpose: axes={axes} must be a permutation of the {aval.ndim} dimensions")
     if recorded:
@@ -332,7 +327,7 @@ def squeeze(a, axis=None) -> Array:
     if axis is None:
         dims = tuple([i for i, n in enumerate(aval.shape) if n == 1])
     else:
-        dims = canonical_axes(static_axis(axis), aval.ndim)
+        dims = canonical_axes(axis, aval.ndim)
     for dim in dims:
         if aval.shape[dim] != 1:
             raise ValueError("cannot select an axis to squeeze out which has size not equal to one, "
@@ -350,8 +345,7 @@ def expand_dims(a, axis) -> Array:
     (1, 3, 1)
     """
     aval = typed("expand_dims", a)
-    axis = static_axis(axis)
-    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = several_axes(axis)
     dims = canonical_axes(axes, aval.ndim + len(axes))
     return structure.expand_dims(a, dims) if dims else to_array(a)
 
@@ -463,7 +457,7 @@ def flip(m, axis=None) -> Array:
     [2, 1, 0]
     """
     aval = typed("flip", m)
-    return shapes.rev(m, canonical_axes(static_axis(axis), aval.ndim))
+    return shapes.rev(m, canonical_axes(axis, aval.ndim))
 
 
 def fliplr(m) -> Array:
@@ -544,8 +538,7 @@ def roll(a, shift, axis=None) -> Array:
     if axis is None:
         flat = roll(structure.reshape(a, (aval.size,)), shift, 0)
         return structure.reshape(flat, aval.shape)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple([canonical_axis(i, aval.ndim) for i in axes])
+    axes = tuple([canonical_axis(i, aval.ndim) for i in several_axes(axis)])
     if isinstance(shift, (tuple, list)):
         parts = list(shift)
     else:

@@ -8,7 +8,7 @@ import numpy as np
 from ricalco import lax
 from ricalco.core import Array
 from ricalco.numpy.creation import full, static_shape
-from ricalco.numpy.promotion import canonical_axis, check, to_array
+from ricalco.numpy.promotion import canonical_axis, check, placed, to_array
 from ricalco.ops.operators import add, multiply
 from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, reshape
 from ricalco.tracing import composite
@@ -19,7 +19,8 @@ __all__ = ["diag", "diagflat", "diagonal", "eye", "tri", "tril", "triu", "vander
 def _coordinates(n: int, m: int, k: int):
     """Row number plus `k`, and column number, of an n by m matrix."""
     rows, columns = lax.broadcasted_iota("int32", (n, m), 0), lax.broadcasted_iota("int32", (n, m), 1)
-    return add(rows, np.int32(k)), columns
+    k = convert_element_type(k, "int32") if isinstance(k, Array) else np.int32(min(max(k, -n), m))
+    return add(rows, k), columns
 
 
 def eye(N, M=None, k: int = 0, dtype=None, *, device=None) -> Array:
@@ -36,12 +37,10 @@ def eye(N, M=None, k: int = 0, dtype=None, *, device=None) -> Array:
     >>> jnp.eye(2, 3, k=1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    if device is not None:
-        raise NotImplementedError("The 'device' argument to jnp.eye is not supported.")
     n, m = _sizes(N, M)
     if isinstance(k, Array):
-        return _eye_traced(k, n, m, dtype) if k.ndim == 0 else _wrong_offset("eye", k)
-    return _eye(n, m, operator.index(k), dtype)
+        return placed(_traced(_offset("eye", k), n, m, dtype, lax.eq), device)
+    return placed(_known(n, m, operator.index(k), dtype, lax.eq), device)
 
 
 def _sizes(n, m) -> tuple[int, int]:
@@ -52,21 +51,21 @@ def _sizes(n, m) -> tuple[int, int]:
     return n, n if m is None else static_shape((m,))[0]
 
 
-def _wrong_offset(name: str, k):
-    raise TypeError(f"{name}: k must be a scalar, got shape {k.shape}")
+def _offset(name: str, k: Array) -> Array:
+    if k.ndim:
+        raise TypeError(f"{name}: k must be a scalar, got shape {k.shape}")
+    return k
 
 
-@composite(static=("n", "m", "k", "dtype"))
-def _eye(n, m, k, dtype):
-    rows, columns = _coordinates(n, m, k)
-    return convert_element_type(lax.eq(rows, columns), float if dtype is None else dtype)
+@composite(static=("n", "m", "k", "dtype", "compare"))
+def _known(n, m, k, dtype, compare):
+    """Ones where row number plus `k` and column number compare so."""
+    return convert_element_type(compare(*_coordinates(n, m, k)), float if dtype is None else dtype)
 
 
-@composite(static=("n", "m", "dtype"))
-def _eye_traced(k, n, m, dtype):
-    rows, columns = _coordinates(n, m, 0)
-    rows = add(rows, convert_element_type(k, "int32"))
-    return convert_element_type(lax.eq(rows, columns), float if dtype is None else dtype)
+@composite(static=("n", "m", "dtype", "compare"))
+def _traced(k, n, m, dtype, compare):
+    return convert_element_type(compare(*_coordinates(n, m, k)), float if dtype is None else dtype)
 
 
 def tri(N, M=None, k: int = 0, dtype=None) -> Array:
@@ -79,13 +78,10 @@ def tri(N, M=None, k: int = 0, dtype=None) -> Array:
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     """
     n, m = _sizes(N, M)
-    return _tri(n, m, operator.index(k), dtype)
-
-
-@composite(static=("n", "m", "k", "dtype"))
-def _tri(n, m, k, dtype):
-    rows, columns = _coordinates(n, m, k)
-    return convert_element_type(lax.ge(rows, columns), "float32" if dtype is None else dtype)
+    dtype = np.float32 if dtype is None else dtype
+    if isinstance(k, Array):
+        return _traced(_offset("tri", k), n, m, dtype, lax.ge)
+    return _known(n, m, operator.index(k), dtype, lax.ge)
 
 
 def tril(m, k: int = 0) -> Array:
@@ -123,7 +119,7 @@ def _triangle(m, k, lower):
     shape, dtype = m.shape, m.dtype
     if len(shape) < 2:
         raise ValueError(f"Argument to {'tril' if lower else 'triu'} must be at least 2D, got shape {shape}")
-    mask = _tri(*shape[-2:], k if lower else k - 1, bool)
+    mask = lax.ge(*_coordinates(*shape[-2:], k if lower else k - 1))
     mask = lax.broadcast_in_dim(mask, shape, (len(shape) - 2, len(shape) - 1))
     m, nothing = convert_element_type(m, dtype), lax.full(shape, 0, dtype)
     return lax.select_n(mask, nothing, m) if lower else lax.select_n(mask, m, nothing)
@@ -203,7 +199,7 @@ def _diagonal_matrix(v, k):
     padded = lax.pad(v, zero, [(0, abs(k), 0)])
     wide = lax.broadcast_in_dim(padded, (size, size), (0,) if k >= 0 else (1,))
     nothing = lax.full((size, size), 0, v.dtype)
-    return lax.select_n(_eye(size, size, k, bool), nothing, convert_element_type(wide, v.dtype))
+    return lax.select_n(lax.eq(*_coordinates(size, size, k)), nothing, convert_element_type(wide, v.dtype))
 
 
 def diagflat(v, k: int = 0) -> Array:

@@ -60,7 +60,7 @@ def transpose(self, *args) -> Array:
     """The dimensions in another order, given as one tuple or as several ints; see `ricalco.numpy.transpose`."""
     if not args or (len(args) == 1 and args[0] is None):
         return manipulation.transpose(self)
-    return manipulation.transpose(self, args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args)
+    return manipulation.transpose(self, args[0] if len(args) == 1 else args)
 
 
 def iterate(self) -> Iterator:

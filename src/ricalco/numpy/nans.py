@@ -36,7 +36,7 @@ def nansum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=N
     >>> jnp.nansum(jnp.array([1.0, jnp.nan])).item()
     1.0
     """
-    axis = prepare("nansum", a, axis, out, initial, where)
+    axis = prepare("nansum", a, axis, out, where, initial)
     return _total(a, initial, where, "sum", axis, dtype, bool(keepdims))
 
 
@@ -49,7 +49,7 @@ def nanprod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=
     >>> jnp.nanprod(jnp.array([3.0, jnp.nan])).item()
     3.0
     """
-    axis = prepare("nanprod", a, axis, out, initial, where)
+    axis = prepare("nanprod", a, axis, out, where, initial)
     return _total(a, initial, where, "prod", axis, dtype, bool(keepdims))
 
 
@@ -68,7 +68,7 @@ def nanmax(a, axis=None, out=None, keepdims: bool = False, initial=None, where=N
     >>> jnp.nanmax(jnp.array([1.0, jnp.nan])).item()
     1.0
     """
-    axis = prepare("nanmax", a, axis, out, initial, where)
+    axis = prepare("nanmax", a, axis, out, where, initial)
     return _extreme(a, initial, where, "max", axis, bool(keepdims))
 
 
@@ -81,7 +81,7 @@ def nanmin(a, axis=None, out=None, keepdims: bool = False, initial=None, where=N
     >>> jnp.nanmin(jnp.array([1.0, jnp.nan])).item()
     1.0
     """
-    axis = prepare("nanmin", a, axis, out, initial, where)
+    axis = prepare("nanmin", a, axis, out, where, initial)
     return _extreme(a, initial, where, "min", axis, bool(keepdims))
 
 

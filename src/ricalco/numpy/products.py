@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+
+import numpy as np
 
 from ricalco import lax
 from ricalco.avals import dtypes, options
 from ricalco.avals.memory import Memo
 from ricalco.core import Array, state, values
-from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse
+from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse, several_axes
 from ricalco.ops.operators import multiply, recognised
 from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reduce_sum, reshape
 from ricalco.ops.syntax import common_dtype, convert
@@ -203,13 +206,11 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
     refuse("tensordot", out_sharding=out_sharding)
     check("tensordot", a, b)
     a_ndim, b_ndim = aval_of(a).ndim, aval_of(b).ndim
-    if isinstance(axes, (tuple, list)):
+    if isinstance(axes, (Sequence, np.ndarray)):
         if len(axes) != 2:
             raise TypeError(f"tensordot: axes must be an int or a pair, got {axes}")
-        sides = []
-        for side, ndim in zip(axes, (a_ndim, b_ndim)):
-            several = side if isinstance(side, (tuple, list)) else (side,)
-            sides.append(tuple([canonical_axis(i, ndim) for i in several]))
+        sides = [tuple([canonical_axis(i, ndim) for i in several_axes(side)])
+                 for side, ndim in zip(axes, (a_ndim, b_ndim))]
         if len(sides[0]) != len(sides[1]):
             raise TypeError(f"tensordot requires axes lists to have equal length, got {sides[0]} and {sides[1]}.")
     else:

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes
 from ricalco.core import Array
+from ricalco.engine import device_put
 from ricalco.ir import Literal
 from ricalco.ops import shapes as shaping
 from ricalco.ops.shapes import canonical_axis
@@ -39,13 +41,16 @@ def refuse(name: str, **arguments) -> None:
             raise NotImplementedError(f"The '{argument}' argument to jnp.{name} is not supported.")
 
 
+def placed(x, device):
+    """`x` on `device`, if one is asked for."""
+    return x if device is None else device_put(x, device)
+
+
 def canonical_axes(axis, ndim: int) -> tuple[int, ...]:
     """`axis` (None, an int or several) as distinct non-negative ints; None stands for all."""
     if axis is None:
         return tuple(range(ndim))
-    if not isinstance(axis, (tuple, list)):
-        return (canonical_axis(axis, ndim),)
-    axes = tuple([canonical_axis(i, ndim) for i in axis])
+    axes = tuple([canonical_axis(i, ndim) for i in several_axes(axis)])
     if len(set(axes)) != len(axes):
         raise ValueError(f"duplicate value in 'axis': {axis}")
     return axes
@@ -58,9 +63,15 @@ def static_axis(axis):
     try:
         return operator.index(axis)
     except TypeError:
-        if isinstance(axis, (tuple, list, np.ndarray)):
+        if isinstance(axis, Sequence) or isinstance(axis, (np.ndarray, Array)) and axis.ndim:
             return tuple([operator.index(i) for i in axis])
         raise
+
+
+def several_axes(axis) -> tuple[int, ...]:
+    """`axis`, an int or a sequence of them (a list, a range, an array), as a tuple of ints; None is not accepted."""
+    found = static_axis(axis)
+    return found if isinstance(found, tuple) else (operator.index(found),)
 
 
 def to_dtype(x, dtype: np.dtype, weak: bool = False):
@@ -97,12 +108,13 @@ def common_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     return found
 
 
-def together(name: str, *arguments, inexact: bool = False) -> list:
-    """The arguments with their common dtype and shape."""
+def together(name: str, *arguments, inexact: bool = False, any_rank: bool = False) -> list:
+    """The arguments with their common dtype and shape; with `any_rank`, whatever the setting numpy_rank_promotion."""
     check(name, *arguments)
     converted = promote_dtypes(*arguments, inexact=inexact)
     shape = common_shape(name, *[aval_of(x).shape for x in converted])
-    promote_shapes(name, *converted)  # for the numpy_rank_promotion setting
+    if not any_rank:
+        promote_shapes(name, *converted)
     return [broadcast_to_shape(x, shape) for x in converted]
 
 

@@ -11,7 +11,7 @@ from ricalco.avals import dtypes
 from ricalco.avals.trees import flatten
 from ricalco.core import Array, Tracer, errors
 from ricalco.numpy.creation import asarray, static_shape
-from ricalco.numpy.promotion import broadcast_to_shape, canonical_axis, check, refuse, to_dtype, together
+from ricalco.numpy.promotion import broadcast_to_shape, canonical_axis, check, placed, refuse, to_dtype, together
 from ricalco.ops.operators import add, multiply, power, subtract, true_divide
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims
 from ricalco.tracing import composite, scalar
@@ -41,7 +41,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     >>> jnp.arange(3).tolist(), jnp.arange(1, 2, 0.5).tolist()
     ([0, 1, 2], [1.0, 1.5])
     """
-    refuse("arange", device=device, out_sharding=out_sharding)
+    refuse("arange", out_sharding=out_sharding)
     given = [x for x in (start, stop, step) if x is not None]
     for x in given:
         if isinstance(x, Tracer) and x.owner.concrete(x) is None:
@@ -63,7 +63,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         result = multiply(result, scalar(distance, dtype))
     if stop is not None and (first != 0 or distance is not None):
         result = add(result, scalar(first, dtype))
-    return result
+    return placed(result, device)
 
 
 def _number(x):
@@ -100,9 +100,9 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     num = operator.index(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    refuse("linspace", device=device)
     check("linspace", start, stop)
     result, step = _linspace(start, stop, num, bool(endpoint), dtype, operator.index(axis))
+    result = placed(result, device)
     return (result, step) if retstep else result
 
 
@@ -126,7 +126,7 @@ def _linspace(start, stop, num, endpoint, dtype, axis):
         result = expand_dims(start, (place,))
     else:
         result = _between(start, stop, num, intervals, place, working)
-    step = true_divide(subtract(stop, start), intervals) if intervals > 0 else lax.full(shape, np.nan, working)
+    step = true_divide(subtract(stop, start), intervals) if intervals > 0 else lax.full((), np.nan, working)
     if dtypes.kind(dtype) in "iu":
         result = lax.floor(result)
     return convert_element_type(result, dtype), step
@@ -138,7 +138,7 @@ def _between(start, stop, num: int, intervals: int, place: int, dtype):
     ndim = start.ndim + 1
     real = dtypes.part_of(dtype) if dtypes.kind(dtype) == "c" else dtype
     fraction = true_divide(lax.iota(real, count), intervals)
-    fraction = lax.reshape(fraction, [count if i == place else 1 for i in range(ndim)])
+    fraction = lax.reshape(to_dtype(fraction, dtype), [count if i == place else 1 for i in range(ndim)])
     first, last = expand_dims(start, (place,)), expand_dims(stop, (place,))
     result = add(multiply(first, subtract(1.0, fraction)), multiply(last, fraction))
     return lax.concatenate([result, last], place) if count < num else result

@@ -37,11 +37,14 @@ _REDUCE = {"sum": lax.reduce_sum, "prod": lax.reduce_prod, "max": lax.reduce_max
 _COMBINE = {"sum": add, "prod": multiply, "max": maximum, "min": minimum}
 
 
-def prepare(name: str, a, axis, out=None, *others):
+def prepare(name: str, a, axis, out=None, where=None, *others):
     """Check the arguments all reductions have; the axis in static form."""
     if out is not None:
         refuse(name, out=out)
-    check(name, a, *[x for x in others if x is not None])
+    check(name, a, *[x for x in (where, *others) if x is not None])
+    if where is not None and aval_of(where).dtype is not dtypes.bool_:
+        raise ValueError(f"{name}: where must be None or an array of bools, got {aval_of(where).short}; make it one "
+                         "with where != 0")
     return static_axis(axis)
 
 
@@ -53,8 +56,6 @@ def kept(result, axes, keepdims: bool):
 def masked(name: str, a, where, fill):
     """`a` with the number `fill` where the mask does not hold."""
     shape = common_shape(name, a.shape, where.shape)
-    if where.dtype is not dtypes.bool_:
-        where = truth(where)
     return choose(broadcast_to_shape(where, shape), a, to_dtype(fill, a.dtype))
 
 
@@ -109,7 +110,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=None
     >>> jnp.sum(jnp.ones((2, 3)), axis=1).tolist()
     [3.0, 3.0]
     """
-    axis = prepare("sum", a, axis, out, initial, where)
+    axis = prepare("sum", a, axis, out, where, initial)
     return _accumulate(a, initial, where, "sum", axis, dtype, bool(keepdims), bool(promote_integers))
 
 
@@ -123,7 +124,7 @@ def prod(a, axis=None, dtype=None, out=None, keepdims: bool = False, initial=Non
     >>> jnp.prod(jnp.array([2, 3, 4])).item()
     24
     """
-    axis = prepare("prod", a, axis, out, initial, where)
+    axis = prepare("prod", a, axis, out, where, initial)
     return _accumulate(a, initial, where, "prod", axis, dtype, bool(keepdims), bool(promote_integers))
 
 
@@ -174,7 +175,7 @@ def max(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None
     >>> jnp.max(jnp.array([[1, 5], [7, 2]]), axis=0).tolist()
     [7, 5]
     """
-    axis = prepare("max", a, axis, out, initial, where)
+    axis = prepare("max", a, axis, out, where, initial)
     return _extreme(a, initial, where, "max", axis, bool(keepdims))
 
 
@@ -187,7 +188,7 @@ def min(a, axis=None, out=None, keepdims: bool = False, initial=None, where=None
     >>> jnp.min(jnp.array([[1, 5], [7, 2]]), axis=0).tolist()
     [1, 2]
     """
-    axis = prepare("min", a, axis, out, initial, where)
+    axis = prepare("min", a, axis, out, where, initial)
     return _extreme(a, initial, where, "min", axis, bool(keepdims))
 
 
@@ -372,7 +373,7 @@ def number_of(a, where, axes, keepdims: bool, dtype):
     if where is None:
         return float(math.prod([a.shape[i] for i in axes]))
     shape = common_shape("where", a.shape, where.shape)
-    return sum(broadcast_to_shape(truth(where), shape), axes, dtype, keepdims=keepdims)
+    return sum(broadcast_to_shape(where, shape), axes, dtype, keepdims=keepdims)
 
 
 @composite(static=("axis", "dtype", "keepdims"))

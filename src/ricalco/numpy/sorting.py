@@ -212,7 +212,7 @@ def sort_complex(a) -> Array:
     [(1+0j), (2+0j)]
     """
     aval = typed("sort_complex", a)
-    dtype = dtypes.promote((aval.dtype, False), (dtypes.complex64, False))[0]
+    dtype = dtypes.complex128 if aval.dtype in (dtypes.float64, dtypes.complex128) else dtypes.complex64
     return structure.convert_element_type(sort(a), dtype)
 
 

@@ -205,6 +205,7 @@ def _quantile(a, q, scale, axis, method, keepdims, skip_nan):
     else:
         count = convert_element_type(lax.reduce_sum(
             convert_element_type(lax.bitwise_not(isnan(rows)), "int32"), (0,)), dtype)
+        count = expand_dims(count, (0,))
     rows = lax.sort(rows, dimension=0)
     several = q.ndim == 1
     wide = reshape(q, (q.size, *[1] * len(shape)))
@@ -518,7 +519,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 @composite(static=("density",))
 def _histogram(a, edges, weights, density):
     dtype = dtypes.to_inexact((a if weights is None else weights).dtype)
-    a, edges = promote_dtypes(reshape(a, (a.size,)), edges)
+    a = to_dtype(reshape(a, (a.size,)), edges.dtype)
     ones = lax.full(a.shape, 1, dtype) if weights is None else to_dtype(reshape(weights, (weights.size,)), dtype)
     count = edges.shape[0] - 1
     place = subtract(_below(edges, a, False), 1)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
     ----------
     pyfunc : callable
     excluded : set of int or str
-        Positions and names of the arguments that are passed as they are.
+        Positions and names of the arguments that are passed as they are, as None is.
     signature : str, optional
         The dimensions that `pyfunc` itself works on, such as ``"(n,m),(m)->(n)"``; by default none.
 
@@ -50,6 +51,9 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
         function, free = _without_excluded(pyfunc, args, kwargs, excluded)
         check("vectorize", *free)
         core = inputs if inputs is not None else ((),) * len(free)
+        absent = [x is None for i, x in enumerate(args) if i not in excluded]
+        if len(core) == len(free) + sum(absent):
+            core = tuple([names for names, out in itertools.zip_longest(core, absent) if not out])
         if len(core) != len(free):
             raise TypeError(f"vectorize: wrong number of positional arguments: expected {len(core)}, got {len(free)}")
         return _map(_checked(function, core, outputs), free, core)
@@ -68,7 +72,7 @@ def _without_excluded(function, args, kwargs, excluded):
     """A function of the remaining arguments, and those."""
     keywords = {k: v for k, v in kwargs.items() if k in excluded}
     named = [k for k in kwargs if k not in excluded]
-    kept = [i for i in range(len(args)) if i not in excluded]
+    kept = [i for i in range(len(args)) if i not in excluded and args[i] is not None]
 
     def call(*free):
         positional = list(args)

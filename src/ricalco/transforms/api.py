@@ -151,6 +151,48 @@ class _Pullback:
         return trees.unflatten(self.in_tree, map(instantiate, tangents_where(at.active, found, self.in_avals)))
 
 
+class _Pushforward:
+    """The function that `linearize` returns, less its residuals."""
+
+    def __init__(self, at: Linearized, in_tree, out_tree, in_avals):
+        self.at = at._replace(consts=[], outs=[])
+        self.in_tree, self.out_tree, self.in_avals = in_tree, out_tree, in_avals
+
+    def __call__(self, residuals, *tangents):
+        dots, tree = trees.flatten(tangents)
+        if tree != self.in_tree:
+            raise TypeError("the tangents given to a linearized function must have the tree structure of the primals; "
+                            f"primals have {self.in_tree}, tangents {tree}")
+        for path, aval, t in zip(trees.path_strings(tree), self.in_avals, dots):
+            want, got = tangent_aval(aval), check_array("linearized function", f"tangent {path}", t)
+            if want.dtype != got.dtype or want.shape != got.shape:
+                raise ValueError("linearized function called on tangent values inconsistent with the original primal "
+                                 f"values: got tangent {_name(got)} for primal {_name(aval)} but expected "
+                                 f"{_name(want)}, at {path}")
+        dots = [t for t, on in zip(dots, self.at.active) if on]
+        return trees.unflatten(self.out_tree, push_forward(self.at._replace(consts=residuals), dots))
+
+
+class _Transposed:
+    """The function that `linear_transpose` returns, less the arrays that it captured."""
+
+    def __init__(self, jaxpr, in_tree, out_tree):
+        self.jaxpr, self.in_tree, self.out_tree = jaxpr, in_tree, out_tree
+
+    def __call__(self, consts, cotangent):
+        cts, tree = trees.flatten(cotangent)
+        if tree != self.out_tree:
+            raise TypeError(f"cotangent tree does not match function output, expected {self.out_tree} but got {tree}")
+        for path, ct, aval in zip(trees.path_strings(tree), cts, self.jaxpr.out_avals):
+            got = check_array("linear_transpose", f"the cotangent{path}", ct)
+            if got.shape != aval.shape or got.dtype != aval.dtype:
+                raise TypeError(f"cotangent type does not match function output, expected {aval.short} but got "
+                                f"{got.short} for the cotangent{path}")
+        count = len(self.jaxpr.invars)
+        outs = backward(self.jaxpr, consts, [True] * count, [None] * count, cts)
+        return trees.unflatten(self.in_tree, [instantiate(ct) for ct in outs])
+
+
 def vjp(fun: Callable, *primals, has_aux: bool = False):
     """The value of `fun` at `primals`, and the function that pulls a cotangent back through it.
 
@@ -202,7 +244,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     -------
     tuple
         ``(out, f_lin)`` or ``(out, f_lin, aux)``; ``f_lin(*tangents)`` is ``jvp(fun, primals, tangents)[1]``
-        without running `fun` again.
+        without running `fun` again. It is a pytree and can cross `jit`.
 
     Examples
     --------
@@ -218,23 +260,8 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     at = linearize_flat(flat, leaves)
     outs, aux = flat.split(at.outs)
     at = _first_outputs(at, len(outs))
-    out_tree = flat.out_tree
-
-    def f_lin(*tangents):
-        dots, tree = trees.flatten(tangents)
-        if tree != in_tree:
-            raise TypeError("the tangents given to a linearized function must have the tree structure of the primals; "
-                            f"primals have {in_tree}, tangents {tree}")
-        for path, p, t in zip(trees.path_strings(in_tree), leaves, dots):
-            want, got = tangent_aval(aval_of(p)), check_array("linearized function", f"tangent {path}", t)
-            if want.dtype != got.dtype or want.shape != got.shape:
-                raise ValueError("linearized function called on tangent values inconsistent with the original primal "
-                                 f"values: got tangent {_name(got)} for primal {_name(aval_of(p))} but expected "
-                                 f"{_name(want)}, at {path}")
-        dots = [t for t, on in zip(dots, at.active) if on]
-        return trees.unflatten(out_tree, push_forward(at, dots))
-
-    out = trees.unflatten(out_tree, outs)
+    f_lin = trees.Partial(_Pushforward(at, in_tree, flat.out_tree, [aval_of(x) for x in leaves]), at.consts)
+    out = trees.unflatten(flat.out_tree, outs)
     return (out, f_lin, aux) if has_aux else (out, f_lin)
 
 
@@ -244,7 +271,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
     Returns
     -------
     callable
-        ``cotangent -> tuple`` with one entry per argument.
+        ``cotangent -> tuple`` with one entry per argument. It is a pytree and can cross `jit`.
 
     Raises
     ------
@@ -274,19 +301,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()):
                         f"integer functions, but got {', '.join(map(_dtype_name, avals))} -> "
                         f"{', '.join(map(_dtype_name, staged.jaxpr.out_avals))}")
 
-    def transposed(cotangent):
-        cts, tree = trees.flatten(cotangent)
-        if tree != flat.out_tree:
-            raise TypeError(f"cotangent tree does not match function output, expected {flat.out_tree} but got {tree}")
-        for path, ct, aval in zip(trees.path_strings(tree), cts, staged.jaxpr.out_avals):
-            got = check_array("linear_transpose", f"the cotangent{path}", ct)
-            if got.shape != aval.shape or got.dtype != aval.dtype:
-                raise TypeError(f"cotangent type does not match function output, expected {aval.short} but got "
-                                f"{got.short} for the cotangent{path}")
-        outs = backward(staged.jaxpr, staged.consts, [True] * len(avals), [None] * len(avals), cts)
-        return trees.unflatten(in_tree, [instantiate(ct) for ct in outs])
-
-    return transposed
+    return trees.Partial(_Transposed(staged.jaxpr, in_tree, flat.out_tree), staged.consts)
 
 
 # --- gradients ------------------------------------------------------------------------------
@@ -360,20 +375,14 @@ def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
     check_arrays("grad", "argument {}", named, leaves)
     for i, x in enumerate(leaves):
         kind = dtypes.kind(aval_of(x).dtype)
-        if kind == ("c" if holomorphic else "f"):
-            continue
-        name = named[i]
         if holomorphic and kind != "c":
             raise TypeError(f"grad with holomorphic=True requires inputs with complex dtype, but got "
-                            f"{aval_of(x).dtype.name} for argument {name}.")
-        if kind in "biu" and not allow_int:
+                            f"{aval_of(x).dtype.name} for argument {named[i]}.")
+        if kind not in "fc" and not allow_int:
             raise TypeError("grad requires real- or complex-valued inputs (input dtype that is a sub-dtype of "
-                            f"np.inexact), but got {aval_of(x).dtype.name} for argument {name}. To differentiate by "
-                            "it, make it a float; to pass it along, leave it out of argnums; allow_int=True gives "
+                            f"np.inexact), but got {aval_of(x).dtype.name} for argument {named[i]}. To differentiate "
+                            "by it, make it a float; to pass it along, leave it out of argnums; allow_int=True gives "
                             "float0 zeros.")
-        if kind == "c" and not holomorphic:
-            raise TypeError(f"grad requires real-valued inputs, but got {aval_of(x).dtype.name} for argument {name}. "
-                            "For holomorphic functions pass holomorphic=True.")
 
 
 def _check_output(name: str, outs, out_tree, holomorphic) -> ShapedArray:
@@ -387,7 +396,8 @@ def _check_output(name: str, outs, out_tree, holomorphic) -> ShapedArray:
     if holomorphic and kind != "c" or not holomorphic and kind != "f":
         wanted = "complex" if holomorphic else "real"
         raise TypeError(f"grad requires {wanted}-valued outputs (output dtype that is a sub-dtype of np.floating), but "
-                        f"got {aval.dtype.name} from {name}.")
+                        f"got {aval.dtype.name} from {name}."
+                        + " For holomorphic functions pass holomorphic=True." * (kind == "c"))
     return aval
 
 
@@ -411,13 +421,19 @@ def grad(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = Fa
     Raises
     ------
     TypeError
-        If the output is not a real scalar, or an argument is not of a floating dtype.
+        If the output is not a real scalar, or an argument is neither of a floating nor of a complex dtype.
+
+    Notes
+    -----
+    The gradient by a complex argument ``x + iy`` is ``df/dx - i df/dy``; a step of descent is along its conjugate.
 
     Examples
     --------
     >>> import ricalco, ricalco.numpy as jnp
     >>> float(ricalco.grad(jnp.tanh)(0.0))
     1.0
+    >>> complex(ricalco.grad(lambda z: jnp.abs(z) ** 2)(1 + 2j))
+    (2-4j)
     """
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 

@@ -47,7 +47,8 @@ def _cut(x, avals, axis: int) -> list:
     return parts
 
 
-def _check_leaves(transform: str, tree, what: str, holomorphic: bool, allow_int: bool = False) -> list:
+def _check_leaves(transform: str, tree, what: str, holomorphic: bool, kinds: str = "f") -> list:
+    """The types of the leaves, which have to be of these kinds; complex ones alone where `holomorphic`."""
     leaves, treedef = trees.flatten(tree)
     avals = []
     for path, x in zip(trees.path_strings(treedef), leaves):
@@ -57,10 +58,11 @@ def _check_leaves(transform: str, tree, what: str, holomorphic: bool, allow_int:
         if holomorphic and kind != "c":
             raise TypeError(f"{transform} with holomorphic=True requires {what}s with complex dtype, but got "
                             f"{aval.dtype.name} for {what}{path}.")
-        if not holomorphic and kind != "f" and not (allow_int and kind in "biu"):
-            raise TypeError(f"{transform} requires real-valued {what}s ({what} dtype that is a sub-dtype of "
-                            f"np.floating), but got {aval.dtype.name} for {what}{path}. For holomorphic functions "
-                            "pass holomorphic=True.")
+        if not holomorphic and kind not in kinds:
+            wanted, of = ("real- or complex", "inexact") if "c" in kinds else ("real", "floating")
+            raise TypeError(f"{transform} requires {wanted}-valued {what}s ({what} dtype that is a sub-dtype of "
+                            f"np.{of}), but got {aval.dtype.name} for {what}{path}."
+                            + " For holomorphic functions pass holomorphic=True." * (kind == "c"))
     return avals
 
 
@@ -146,7 +148,7 @@ def jacrev(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = 
     def jacobian(*args, **kwargs):
         chosen = pick_arguments("jacrev", fun, args, argnums)
         active = tuple(args[i] for i in chosen)
-        in_avals = _check_leaves("jacrev", active, "input", holomorphic, allow_int)
+        in_avals = _check_leaves("jacrev", active, "input", holomorphic, "fcbiu" if allow_int else "fc")
         out, pull, *aux = vjp(_partial(fun, args, kwargs, chosen), *active, has_aux=has_aux)
         out_avals = _check_leaves("jacrev", out, "output", holomorphic)
         out_tree = trees.structure(out)

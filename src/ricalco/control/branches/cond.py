@@ -1,6 +1,7 @@
 """`cond` and `switch`: a conditional that the compiled program decides on each call."""
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 
@@ -208,9 +209,15 @@ def _operands(construct: str, operands: tuple, operand) -> tuple:
     return (operand,)
 
 
+def _of_operand(function: Callable, number: int) -> Callable:
+    """`function` of one of the operands."""
+    @functools.wraps(function)
+    def of_operand(*operands):
+        return function(operands[number])
+    return of_operand
+
+
 _NOT_GIVEN = object()
-_OLD_FORM = (". The form with an operand for each branch, cond(pred, true_operand, true_fun, false_operand, "
-             "false_fun), is gone: pass all operands to both functions, cond(pred, true_fun, false_fun, *operands)")
 
 
 def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_GIVEN):
@@ -229,6 +236,10 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_
     operand : pytree of arrays, optional
         The only operand, by name: an older form.
 
+    Notes
+    -----
+    ``cond(pred, true_operand, true_fun, false_operand, false_fun)``, an older form too, gives each its own operand.
+
     Raises
     ------
     TypeError
@@ -243,11 +254,14 @@ def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_NOT_
     3.0
     """
     operands = _operands("lax.cond", operands, operand)
+    if not callable(true_fun) and callable(false_fun) and len(operands) == 2 and callable(operands[1]):
+        (true_operand, true_fun), (false_operand, false_fun) = (true_fun, false_fun), operands
+        true_fun, false_fun = _of_operand(true_fun, 0), _of_operand(false_fun, 1)
+        operands = true_operand, false_operand
     for name, function in (("true_fun", true_fun), ("false_fun", false_fun)):
         if not callable(function):
-            old = callable(false_fun) and len(operands) == 2 and callable(operands[1])
             raise TypeError(f"lax.cond: true_fun and false_fun must be callable, got {name}={function!r} of type "
-                            f"{type(function).__name__}" + _OLD_FORM * old)
+                            f"{type(function).__name__}")
     aval = _scalar_type("lax.cond", "pred", pred)
     if dtypes.kind(aval.dtype) in "cV":
         raise TypeError("lax.cond: pred must be a bool or a real number, got "

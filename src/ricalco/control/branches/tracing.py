@@ -37,7 +37,7 @@ class Branch:
         except RecursionError:
             raise  # there is little room on the stack: words are for the outermost branch
         except Exception as error:
-            _check_operands(error, place, function, trees.unflatten(in_tree, avals))
+            _check_operands(error, place, function, in_tree.num_children)
             error.add_note(f"This was raised while tracing {place.role} of {place.construct}, {self.label}. All "
                            "branches are traced whatever the predicate is, so it does not mean that this one was "
                            "taken. checkify.check is an error that is raised only where it is.")
@@ -90,15 +90,15 @@ def trace_branches(construct: str, functions: dict[str, Callable], in_tree, aval
                                else None)
 
 
-def _check_operands(error: Exception, place: BranchPlace, function, operands) -> None:
+def _check_operands(error: Exception, place: BranchPlace, function, given: int) -> None:
     """Raise a better error if `error` is one of calling the function with so many operands."""
     parameters = parameters_of(function) if isinstance(error, TypeError) else None
     if parameters is None:
         return
     try:
-        inspect.Signature(parameters).bind(*operands)
+        inspect.Signature(parameters).bind(*[None] * given)
     except TypeError:
-        count = f"{len(operands)} operand{'' if len(operands) == 1 else 's'}"
+        count = f"{given} operand{'' if given == 1 else 's'}"
         taken = ", ".join(map(str, parameters))
         raise TypeError(f"{place.construct}: {place.role}, {place.label}, takes ({taken}), but it is called with "
                         f"{count}: {error}. The operands that follow the functions are passed to every "

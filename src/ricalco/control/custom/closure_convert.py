@@ -139,7 +139,7 @@ def custom_gradient(fun: Callable) -> Callable:
     def fwd(*args):
         out, vjp = run(args)
         leaves, out_tree = trees.flatten(out)
-        flat = Flat("custom_gradient", vjp, trees.structure((trees.unflatten(out_tree, leaves),)))
+        flat = Flat("custom_gradient", vjp, trees.structure_of_tuple(out_tree))
         staged = StagedFunction(flat, [tangent_aval(aval_of(x)) for x in leaves], flat.__name__, vjp)
         return out, trees.Partial(_Rule(staged.closed, flat.out_tree), *staged.consts)
 
@@ -198,11 +198,11 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_ar
             check_array("linear_call", f"{what}{path}", x)
     (res, res_tree), (lin, lin_tree) = parts
     res_avals, lin_avals = [aval_of(x) for x in res], [aval_of(x) for x in lin]
-    in_tree = trees.structure((trees.unflatten(res_tree, res), trees.unflatten(lin_tree, lin)))
+    in_tree = trees.structure_of_tuple(res_tree, lin_tree)
     flat = Flat("linear_call", fun, in_tree)
     callee = StagedFunction(flat, [*res_avals, *lin_avals], flat.__name__, fun)
     outs = callee.closed.out_avals
-    ct_tree = trees.structure((trees.unflatten(res_tree, res), trees.unflatten(flat.out_tree, outs)))
+    ct_tree = trees.structure_of_tuple(res_tree, flat.out_tree)
     back = Flat("linear_call", fun_transpose, ct_tree)
     transpose = StagedFunction(back, [*res_avals, *outs], back.__name__, fun_transpose)
     got = transpose.closed.out_avals

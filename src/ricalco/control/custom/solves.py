@@ -66,7 +66,7 @@ class _Part:
             trees_out.append((trees.structure(out[0]), trees.structure(out[1])))
             return tuple(out)
 
-        flat = Flat(construct, run, trees.structure((trees.unflatten(tree, avals),)), name)
+        flat = Flat(construct, run, trees.structure_of_tuple(tree), name)
         self.staged = StagedFunction(flat, avals, name, user)
         main, self.out_tree = trees_out[0]
         got = self.staged.closed.out_avals

@@ -151,29 +151,27 @@ class BackwardRule(Rule):
                             "cotangent is zero.")
         if self.forward.plain and all([ct is None or isinstance(ct, Array) for ct in got]):
             return list(got)
-        places = trees.unflatten(in_tree, range(in_tree.num_leaves))
-        found: list = [None] * in_tree.num_leaves
-        for name, ct, want in zip(names, got, places):
+        found: list = []
+        for name, ct, want in zip(names, got, in_tree.children()):
             leaves, prefix = optree.tree_flatten(ct, lambda x: x is None, namespace=trees.NAMESPACE)
+            place = len(found)
             try:
-                under = prefix.flatten_up_to(want)
+                under = trees.subtrees_under(prefix, want)
             except ValueError:
-                raise self._structure(name, ct, want) from None
+                raise self._structure(name, ct, want, place) from None
             for x, sub in zip(leaves, under):
-                if x is not None:
-                    if not isinstance(sub, int):
-                        raise self._structure(name, ct, want)
-                    found[sub] = x
+                if x is not None and not sub.is_leaf():
+                    raise self._structure(name, ct, want, place)
+                found.extend([x] * sub.num_leaves)
         return found
 
     def _leaf_name(self, i: int) -> str:
         return self.forward.arguments.leaf_names(self.forward.in_tree)[i]
 
-    def _structure(self, name: str, ct, want) -> TypeError:
-        shown = trees.map_(lambda i: self.in_avals[i], want)
-        leaves, tree = trees.flatten(shown)
+    def _structure(self, name: str, ct, want: trees.PyTreeDef, place: int) -> TypeError:
+        avals = self.in_avals[place:place + want.num_leaves]
         return TypeError(f"{self._who} must produce for each argument a cotangent of its tree structure, but argument "
-                         f"{name} is\n  {described(tree, leaves)}\nand the rule gave\n  {_tree_text(ct)}\nNone may "
+                         f"{name} is\n  {described(want, avals)}\nand the rule gave\n  {_tree_text(ct)}\nNone may "
                          "stand for zeros.")
 
     def _checked(self, i: int, ct, aval: ShapedArray):

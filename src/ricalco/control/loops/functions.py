@@ -134,8 +134,8 @@ def _trace_while(place: LoopPlace, cond_fun: Callable, body_fun: Callable, in_tr
     cond = Body(place.construct, "cond_fun", cond_fun, in_tree, wanted)
     found = cond.out_avals
     if cond.out_tree != _LEAF or found[0].shape or found[0].dtype != dtypes.bool_:
-        given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.unflatten(
-            cond.out_tree, [a.short for a in found])
+        given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.in_words(
+            cond.out_tree, [repr(a.short) for a in found])
         raise TypeError(f"{place.construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned "
                         f"{given}" + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
@@ -208,7 +208,7 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     TypeError
         If `f` does not return a pair, or the carry changes its structure or its types.
     ValueError
-        If the lengths differ, an array of `xs` has no axis, or `unroll` is less than 1.
+        If the lengths differ, an array of `xs` has no axis, or `unroll` is negative.
 
     Examples
     --------
@@ -262,8 +262,8 @@ def _trace_scan(place: LoopPlace, role: str, f: Callable, in_tree, avals, row_av
     def trace(avals):
         body = Body(place.construct, role, f, in_tree, [*avals, *row_avals])
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
-            given = trees.unflatten(body.out_tree, [a.short for a in body.out_avals])
-            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given!r}; "
+            given = trees.in_words(body.out_tree, [repr(a.short) for a in body.out_avals])
+            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given}; "
                             "return (carry, None) if there is nothing to stack")
         check_structure(place.construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
         return body, body.out_avals[:n]
@@ -296,9 +296,9 @@ def _steps_at_once(construct: str, unroll, length: int) -> int:
     if isinstance(unroll, (bool, np.bool_)):
         return max(length, 1) if unroll else 1
     number = _whole(construct, "unroll", unroll)
-    if number < 1:
-        raise ValueError(f"{construct}: unroll must be at least 1, got {number}; True writes out all steps")
-    return min(number, max(length, 1))
+    if number < 0:
+        raise ValueError(f"{construct}: unroll must not be negative, got {number}; True writes out all steps")
+    return max(1, min(number, length))
 
 
 def _whole(construct: str, name: str, value) -> int:

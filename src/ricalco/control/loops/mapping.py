@@ -25,7 +25,7 @@ def map(f: Callable, xs, *, batch_size: int | None = None):
     xs : pytree of arrays
         Mapped along axis 0; all have one length.
     batch_size : int, optional
-        Map this many rows at a time, with `vmap`; what is left over is one smaller batch.
+        Map this many rows at a time, with `vmap`; what is left over is one smaller batch. 0 is none, as by default.
 
     Examples
     --------
@@ -40,11 +40,11 @@ def map(f: Callable, xs, *, batch_size: int | None = None):
         return (), f(x)
 
     named(step, f, "[1]")
-    if batch_size is None:
+    if not batch_size:
         return scan(step, (), xs)[1]
     number = operator.index(batch_size)
     if number < 1:
-        raise ValueError(f"lax.map: batch_size must be at least 1, got {number}")
+        raise ValueError(f"lax.map: batch_size must not be negative, got {number}")
     rows, tree = trees.flatten(xs)
     length = scan_length(tree, rows, None)
     whole = length // number

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
-from ricalco.core import Trace, Tracer, errors, interpreting, state
+from ricalco.core import Array, Trace, Tracer, errors, interpreting, state
 from ricalco.core.references import Cell, no_array
 from ricalco.engine import DeviceArray, put
 from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from ricalco.ir.evaluate import walk
-from ricalco.ir.program import CONVERSION, MANY, TWO
+from ricalco.ir.program import CONVERSION, MANY, TWO, Var
 from ricalco.python.places import place_of, user_frame
 
 _new = object.__new__
@@ -23,8 +23,27 @@ NOWHERE = (None, -1)  # the place of what is recorded to be replayed: a replay b
 
 
 class StagedTracer(Tracer):
-    """The value of an equation being recorded. It is also the variable of the finished jaxpr."""
+    """The value of an equation being recorded. It is also the variable of the finished jaxpr.
+
+    Who walks a finished program may use it as a key and look for it in lists: there it is compared by identity.
+    """
     __slots__ = ()
+
+    def __hash__(self) -> int:
+        if self.owner.open:
+            raise TypeError(f"unhashable type: a traced value of type {self.aval.short} has no value yet, so it cannot "
+                            "be a key or a static argument; use id(x) for identity")
+        return object.__hash__(self)
+
+    def __eq__(self, other):
+        return Array.__eq__(self, other) if self.owner.open or not self._is_variable_beside(other) else self is other
+
+    def __ne__(self, other):
+        return Array.__ne__(self, other) if self.owner.open or not self._is_variable_beside(other) else (
+            self is not other)
+
+    def _is_variable_beside(self, other) -> bool:
+        return other.__class__ in (Var, Literal) or other.__class__ is StagedTracer and other.owner is self.owner
 
 
 class Capture(NamedTuple):
