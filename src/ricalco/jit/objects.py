@@ -250,7 +250,7 @@ class Objects:
 
         Functions are noted as what the object may run.
         """
-        version, wanted = len(self.order), self.names
+        version, wanted = len(self.order), set(self.names)  # methods that are noted here name more
         hidden, members, found = set(), [], set()
         for owner in cls.__mro__:
             if is_library_type(owner):
