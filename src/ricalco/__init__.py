@@ -44,6 +44,8 @@ try:
     from ricalco.jit.driver import extensions as _extensions
     from ricalco.ops import operators as _operators  # noqa: F401 (fills the operators of arrays)
     from ricalco.ops.refs import Ref, freeze, new_ref
+    from ricalco.python.doors import door as _door
+    from ricalco.python.tracebacks import entry as _entry
     from ricalco.tracing.recording.leaks import LeakedTracerWarning
     from ricalco.transforms import (
         grad,
@@ -91,17 +93,14 @@ _LATE = {
     "pure_callback": "control.callbacks.functions", "remat": "ad_checkpoint", "show_traces": "report"}
 
 
-def __getattr__(name: str):
+def _late(name: str):
     if name in _DOORS:
         return _importlib.import_module(f"ricalco.{name}")
-    if name not in _LATE:
-        raise AttributeError(f"module 'ricalco' has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(f"ricalco.{_LATE[name]}"), name)
+    found = globals()[name] = _entry(getattr(_importlib.import_module(f"ricalco.{_LATE[name]}"), name), __name__)
     return found
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_DOORS})
+__getattr__, __dir__ = _door(globals(), _late)
 
 
 def _of_report(name: str):

@@ -9,6 +9,9 @@ f32[] from the argument y
 from ricalco.control.calls import policies as checkpoint_policies
 from ricalco.control.calls.remat import checkpoint, remat
 from ricalco.control.calls.residuals import Residual, checkpoint_name, print_saved_residuals, saved_residuals
+from ricalco.python.doors import door as _door
 
 __all__ = ["Residual", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
            "saved_residuals"]
+
+__getattr__, __dir__ = _door(globals())

@@ -22,7 +22,10 @@ from ricalco.control.checks.errors import (
     user_checks,
 )
 from ricalco.control.checks.primitive import Error, check, check_error, check_p, debug_check, init_error
+from ricalco.python.doors import door as _door
 
 __all__ = ["Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error",
            "check_p", "checkify", "debug_check", "div_checks", "float_checks", "index_checks", "init_error",
            "nan_checks", "user_checks"]
+
+__getattr__, __dir__ = _door(globals())

@@ -2,6 +2,9 @@
 from ricalco.control.custom.closure_convert import closure_convert, custom_gradient, linear_call
 from ricalco.control.custom.jvp import SymbolicZero, custom_jvp, custom_jvp_call_p, zero_from_primal
 from ricalco.control.custom.vjp import CustomVJPPrimal, custom_vjp, custom_vjp_call_p, custom_vjp_primal_tree_values
+from ricalco.python.doors import door as _door
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_jvp_call_p",
            "custom_vjp", "custom_vjp_call_p", "custom_vjp_primal_tree_values", "linear_call", "zero_from_primal"]
+
+__getattr__, __dir__ = _door(globals())

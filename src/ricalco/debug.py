@@ -2,5 +2,8 @@
 from ricalco.control.callbacks.breakpoint import breakpoint
 from ricalco.control.callbacks.functions import debug_callback as callback
 from ricalco.control.callbacks.printing import debug_print as print
+from ricalco.python.doors import door as _door
 
 __all__ = ["breakpoint", "callback", "print"]
+
+__getattr__, __dir__ = _door(globals())

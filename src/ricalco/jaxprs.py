@@ -15,6 +15,7 @@ from ricalco.ir import ClosedJaxpr, Literal, Summary, check_jaxpr, rewrite
 from ricalco.ir import evaluate as _evaluate
 from ricalco.ir import parse_jaxpr as _parse
 from ricalco.ops import arithmetic, conversion, families, gather, indices, references, structure
+from ricalco.python.doors import door as _door
 from ricalco.reroll import writing
 
 __all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022
@@ -96,3 +97,5 @@ def summary(program: ClosedJaxpr) -> Summary:
     {'sin': 2, 'add': 1}
     """
     return program.summary()
+
+__getattr__, __dir__ = _door(globals())

@@ -1,7 +1,6 @@
 """Is a function pure? Trace it twice and compare; and values that must not be traced, refused by name."""
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from ricalco.core.errors import ConcretizationTypeError, RicalcoError
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.jit import jit
 from ricalco.jit.driver import Jit
+from ricalco.python.doors import door as _door
 from ricalco.python.places import clip, place_of_error
 from ricalco.tracing import Place, place_of
 from ricalco.tracing.observation.facts import Effect
 from ricalco.tracing.observation.observer import Observer
-from ricalco.transforms.arguments import check_callable, function_name
+from ricalco.transforms.arguments import check_callable, function_name, transformed
 
 __all__ = ["Difference", "ImpureFunctionError", "PurityReport", "assert_static", "check_pure"]
 
@@ -162,7 +162,7 @@ def check_pure(fun: Callable, *, static_argnums=None, static_argnames=None,
         raise ValueError(f"check_pure: {function_name(fun)} is jitted, and its static arguments were given to jit; "
                          "leave static_argnums and static_argnames out")
 
-    @functools.wraps(fun)
+    @transformed("check_pure", fun)
     def checked(*args, **kwargs) -> PurityReport:
         report = _compare_traces(this, args, kwargs)
         if raise_on_difference and not report.pure:
@@ -342,3 +342,5 @@ def assert_static(x, name: str = "the value"):
         if isinstance(leaf, Tracer) and leaf.owner.concrete(leaf) is None:
             raise ConcretizationTypeError(leaf, f"assert_static of `{name}`")
     return x
+
+__getattr__, __dir__ = _door(globals())

@@ -9,6 +9,7 @@ import numpy as np
 
 from ricalco.avals import dtypes, trees
 from ricalco.numpy import finfo
+from ricalco.python.doors import door as _door
 from ricalco.transforms import jvp, linearize, vjp
 from ricalco.transforms.arguments import argument_names, check_array, check_callable, function_name
 
@@ -445,3 +446,5 @@ def _forward(point: _Point, f: Callable, transform: Callable) -> _Point:
 
     names = [*point.names, *[f"the tangent of {n}" for n, on in zip(point.names, point.inexact) if on]]
     return _Point.of(pushed, (point.arguments(point.leaves), live), names)
+
+__getattr__, __dir__ = _door(globals())

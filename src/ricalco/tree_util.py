@@ -10,6 +10,7 @@ import optree
 
 from ricalco.avals import trees
 from ricalco.avals.trees import Partial, PyTreeDef, register_dataclass
+from ricalco.python.doors import door as _door
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "Partial", "PyTreeDef", "SequenceKey", "all_leaves", "keystr",
@@ -322,3 +323,5 @@ def register_static(cls: type) -> type:
 
 
 _LEAF = trees.structure(0)
+
+__getattr__, __dir__ = _door(globals())

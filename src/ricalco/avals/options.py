@@ -39,7 +39,10 @@ _CHOICES = {
     "numpy_dtype_promotion": ("standard", "strict"),
     "check_leaks": ("warn", "error", "off"),
     "reroll": ("auto", "loop", "outline", "off"),
+    # JAX has several ways to do it; they are one here.
+    "traceback_filtering": ("on", "off", "auto", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 }
+_NAMES = tuple([field.name for field in fields(Options)])
 
 
 def _interned(options: Options) -> Options:
@@ -49,15 +52,15 @@ def _interned(options: Options) -> Options:
 _seen: dict[tuple, Options] = {}  # never emptied: settings are compared by identity
 
 
-def _from_environment() -> Options:
+def _from_environment(names) -> dict:
     found = {}
-    for field in fields(Options):
+    for name in names:
         for prefix in ("RICALCO_", "JAX_"):
-            text = os.environ.get(prefix + field.name.upper())
+            text = os.environ.get(prefix + name.upper())
             if text is not None:
-                found[field.name] = _parse(field.name, text, prefix)
+                found[name] = _parse(name, text, prefix)
                 break
-    return _interned(Options(**found))
+    return found
 
 
 def _parse(name: str, text: str, prefix: str):
@@ -71,7 +74,7 @@ def _parse(name: str, text: str, prefix: str):
 
 def check_setting(name: str, value):
     """`value` if it is allowed for the setting `name`; otherwise an error that lists what is."""
-    known = {field.name for field in fields(Options)}
+    known = {*_NAMES, *process}
     name = name.removeprefix("jax_")
     if name not in known:
         raise AttributeError(f"ricalco has no setting {name!r}; the settings are {', '.join(sorted(known))}")
@@ -90,7 +93,10 @@ class _ThreadOptions(threading.local):
         return "thread"  # by its name, in jitted functions that are pickled by value
 
 
-_ThreadOptions.current = _from_environment()
+# What no program depends on is part of no signature, and holds for the process.
+process = {"traceback_filtering": "on"}
+process.update(_from_environment(process))
+_ThreadOptions.current = _interned(Options(**_from_environment(_NAMES)))
 thread = _ThreadOptions()
 # Told of options that come into use (1), and that are used no more (-1), by the process or by a block of a thread.
 watchers: list[Callable[[Options, int], None]] = []
@@ -105,6 +111,9 @@ def set_default(name: str, value) -> None:
     """Set `name` for the whole process."""
     name = name.removeprefix("jax_")
     check_setting(name, value)
+    if name in process:
+        process[name] = value
+        return
     _tell(_ThreadOptions.current, -1)
     _ThreadOptions.current = _interned(replace(_ThreadOptions.current, **{name: value}))
     _tell(_ThreadOptions.current, 1)

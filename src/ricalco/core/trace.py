@@ -6,6 +6,7 @@ import threading
 from ricalco.avals import ShapedArray
 from ricalco.core import errors
 from ricalco.core.values import Array
+from ricalco.python.tracebacks import with_entries
 
 
 class Trace:
@@ -62,6 +63,7 @@ class Trace:
         return errors.Origin(function=None, arguments=(), created=None)
 
 
+@with_entries("__bool__", "__int__", "__float__", "__complex__", "__index__", "__array__", "__format__", "__reduce__")
 class Tracer(Array):
     """A value that only its `owner` can interpret."""
     __slots__ = ("aval", "owner")

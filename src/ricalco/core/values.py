@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ricalco.python.reading import know_arrays
+from ricalco.python.tracebacks import entry, with_entries
 
 OPERATORS = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ "
@@ -23,6 +24,7 @@ PROPERTIES = "T mT at flat imag real".split()
 _filled: set[str] = set()
 
 
+@with_entries("__len__", "__setitem__")
 class Array:
     """An immutable array: a buffer on a device, or a tracer that stands for one.
 
@@ -72,7 +74,7 @@ def fill(names: dict[str, object]) -> None:
         if name in _filled:
             raise ValueError(f"Array.{name} is filled twice")
         _filled.add(name)
-        setattr(Array, name, value)
+        setattr(Array, name, entry(value))
 
 
 class _Late:

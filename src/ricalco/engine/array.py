@@ -10,10 +10,13 @@ from ricalco.engine.client import SingleDeviceSharding
 from ricalco.engine.errors import deleted
 from ricalco.engine.shim import JaxlibError
 from ricalco.engine.transfer import deleted_buffer, failure, host_view, is_packed, put_buffer
+from ricalco.python.tracebacks import with_entries
 
 _CPU = (dlpack.CPU, 0)
 
 
+@with_entries("__array__", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__str__", "__repr__",
+              "__format__", "__hash__", "__copy__", "__reduce__", "__dlpack__")
 class DeviceArray(Array):
     """A concrete array: ``DeviceArray(buffer, aval)`` wraps a buffer whose type is known to be `aval`.
 

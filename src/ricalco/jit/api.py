@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 from collections.abc import Callable
 
 from ricalco.avals import ShapedArray, options, trees
@@ -13,9 +12,10 @@ from ricalco.ir import ClosedJaxpr, DebugInfo
 from ricalco.jit.driver import clear_all
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from ricalco.ops.refs import as_references
+from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import stage
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name
+from ricalco.transforms.arguments import check_array, check_arrays, check_callable, function_name, transformed
 
 
 def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bool = False) -> Callable:
@@ -43,7 +43,7 @@ def make_jaxpr(fun: Callable, static_argnums=(), axis_env=None, return_shape: bo
     check_callable("make_jaxpr", fun)
     arguments = Arguments(fun, static_argnums, None, None, None)
 
-    @functools.wraps(fun)
+    @transformed("make_jaxpr", fun)
     def jaxpr_of(*args, **kwargs):
         closed, out_tree = _stage(fun, arguments, args, kwargs)
         if not return_shape:
@@ -193,6 +193,7 @@ def enable_x64(new_val: bool = True):
     return options.override(enable_x64=new_val)
 
 
+@with_entries("__getattr__", "__setattr__")
 class _Config:
     """The process-wide settings; reading gives the value in this thread."""
 

@@ -37,11 +37,12 @@ from ricalco.jit.stale import (
 )
 from ricalco.ops.refs import as_references, raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.python.tracebacks import method, shorten
 from ricalco.reroll import MODES
 from ricalco.tracing import enclosing, recorder, replay, so_far, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.staging import keep_selected
-from ricalco.transforms.arguments import check_arrays, check_callable, function_name
+from ricalco.transforms.arguments import check_arrays, check_callable, code_of, described, function_name
 
 _everything: weakref.WeakSet = weakref.WeakSet()
 # What `report` adds, for nothing here may import it (until it is loaded, what loads it stands there): methods of
@@ -321,11 +322,11 @@ class Jit:
         if policy == "retrace":
             return None
         if policy == "error":
-            raise StaleCaptureError(self.name, stale[0])
+            raise StaleCaptureError(described(self.function), stale[0])
         entry.guards.tell([(index, now) for index, now, _ in changed])
         self.fast.clear()  # looks for what was told now
         for each in stale:
-            warn(self.name, each)
+            warn(described(self.function), each)
         return entry
 
     def _check_statics(self, statics) -> None:
@@ -374,9 +375,9 @@ class Jit:
                       reroll=self.settings.reroll or now.reroll)
 
     def _record(self, staged, names, avals, statics, now, listener: Listener) -> TraceRecord:
-        code, function = getattr(self.function, "__code__", None), weakly(self.function)
+        code, function = code_of(self.function), weakly(self.function)
         return TraceRecord(
-            function=self.name, place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
+            function=described(self.function), place=f"{code.co_filename}:{code.co_firstlineno}" if code else "",
             names=names, avals=tuple(avals), statics=tuple((s.name, s.value) for s in statics), options=now,
             jaxpr=staged.closed, captures=tuple(CapturedArray(c, function) for c in staged.captures),
             selected=tuple(staged.selected), printed=tuple(listener.heard))
@@ -488,15 +489,16 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     this = Jit(fun, arguments, Settings(keep_unused, inline, on_stale, compiler_options, reroll))
     wrapper = _caller(this)
     functools.update_wrapper(wrapper, fun)
-    wrapper.trace = lambda *args, **kwargs: this.stage_of(args, kwargs)
-    wrapper.lower = lambda *args, **kwargs: this.stage_of(args, kwargs).lower()
-    wrapper.eval_shape = lambda *args, **kwargs: this.stage_of(args, kwargs).out_info
+    wrapper.__ricalco_transform__ = "jit", fun
+    wrapper.trace = method(this.stage_of)
+    wrapper.lower = method(lambda args, kwargs: this.stage_of(args, kwargs).lower())
+    wrapper.eval_shape = method(lambda args, kwargs: this.stage_of(args, kwargs).out_info)
     wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
     wrapper.records = lambda: tuple(this.records)
     wrapper.retraces = lambda: retraces(this)
     wrapper._jit = this
     for name in extensions:
-        setattr(wrapper, name, functools.partial(_extended, name, this))
+        setattr(wrapper, name, passing(functools.partial(_extended, name, this)))
     for watcher in watchers:
         watcher.made(this)
     return wrapper
@@ -516,22 +518,26 @@ def _caller(this: Jit) -> Callable:
     fast, generic, thread, eager = this.fast, this.call, options.thread, eager_trace()
 
     def jitted(*args, **kwargs):
-        if not kwargs and state.trace is eager:
-            # Written out for few arguments: a comprehension costs more than all the rest here.
-            n = len(args)
-            if n == 2:
-                x, y = args
-                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__,
-                       y.aval if y.__class__ is DeviceArray else y.__class__)
-            elif n == 1:
-                x = args[0]
-                key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__)
-            else:
-                key = (thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])
-            run = fast.get(key)
-            if run is not None:
-                return run(args)
-        return generic(args, kwargs)
+        try:
+            if not kwargs and state.trace is eager:
+                # Written out for few arguments: a comprehension costs more than all the rest here.
+                n = len(args)
+                if n == 2:
+                    x, y = args
+                    key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__,
+                           y.aval if y.__class__ is DeviceArray else y.__class__)
+                elif n == 1:
+                    x = args[0]
+                    key = (thread.current, x.aval if x.__class__ is DeviceArray else x.__class__)
+                else:
+                    key = (thread.current, *[x.aval if x.__class__ is DeviceArray else x.__class__ for x in args])
+                run = fast.get(key)
+                if run is not None:
+                    return run(args)
+            return generic(args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return jitted
 

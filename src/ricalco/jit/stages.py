@@ -27,11 +27,13 @@ from ricalco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf
 from ricalco.ops.conversion import copy_p
 from ricalco.ops.refs import raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.python.tracebacks import entry, with_entries
 from ricalco.reroll import reroll
 from ricalco.tracing import user_frame
 from ricalco.transforms.discharge import discharge
 
 
+@with_entries()
 class Traced:
     """A function traced for one signature.
 
@@ -107,6 +109,7 @@ class Traced:
     __repr__ = __str__
 
 
+@with_entries()
 class Lowered:
     """A function lowered to StableHLO.
 
@@ -406,6 +409,7 @@ class Compiled:
                 raise ValueError(f"{traced.fun_name}: the array donated as {traced.arg_names[gone]} is also passed as "
                                  f"{traced.arg_names[other]}; pass a copy")
 
+    @entry
     def __call__(self, *args, **kwargs):
         traced = self.lowered.traced
         args, kwargs = self._dynamic(args, kwargs)

@@ -26,6 +26,9 @@ from ricalco.ops.sorting import *  # noqa: F403
 from ricalco.ops.special import *  # noqa: F403  # noqa: F403
 from ricalco.ops.structure import *  # noqa: F403
 from ricalco.ops.windows import *  # noqa: F403
+from ricalco.python.doors import door as _door
 
 __all__ = sorted(name for name in dict(globals())
                  if not name.startswith("_") and name not in ("ricalco", "annotations"))
+
+__getattr__, __dir__ = _door(globals())

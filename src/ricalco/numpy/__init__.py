@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from ricalco.core import Array
+from ricalco.python.doors import door
 
 ndarray = Array
 
@@ -21,3 +22,5 @@ _ROOMS = [import_module(f"{__name__}.{name}") for name in (
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})
+
+__getattr__, __dir__ = door(globals())

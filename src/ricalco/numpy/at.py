@@ -14,6 +14,7 @@ from ricalco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of
 from ricalco.ops import arithmetic, gather, operators, scatter, selection, shapes, slicing, structure
 from ricalco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from ricalco.ops.structure import aval_of
+from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import composite
 
 __all__ = ["IndexedArray", "IndexedUpdate"]
@@ -52,6 +53,7 @@ class IndexedArray:
         return f"IndexedArray({self.array!r})"
 
 
+@with_entries()
 class IndexedUpdate:
     """``x.at[index]``: each method gives a new array, or with `get` the part of it.
 

@@ -19,6 +19,7 @@ from ricalco.ops import arithmetic, comparison, selection, shapes, slicing, stru
 from ricalco.ops import gather as gathering
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode
 from ricalco.ops.structure import aval_of
+from ricalco.python.tracebacks import shorten
 from ricalco.tracing import StagedTracer, StagingTrace, composite
 
 __all__ = ["getitem", "read"]
@@ -374,11 +375,15 @@ def parse_mode(mode) -> GatherScatterMode:
 
 def getitem(self, index):
     """``self[index]``: basic and advanced indexing by NumPy's rules. Out of bounds reads the nearest element."""
-    key = static_key(self.aval, index)
-    if key is not None:
-        found = _static.get(key)
-        if found is None:
-            w = window(parse(self.aval.shape, index)[0])
-            found = _static.keep(key, (w, steps_of(self.aval, w)))
-        return read_window(self, *found)
-    return read(self, index)
+    try:
+        key = static_key(self.aval, index)
+        if key is not None:
+            found = _static.get(key)
+            if found is None:
+                w = window(parse(self.aval.shape, index)[0])
+                found = _static.keep(key, (w, steps_of(self.aval, w)))
+            return read_window(self, *found)
+        return read(self, index)
+    except Exception as error:
+        shorten(error)
+        raise

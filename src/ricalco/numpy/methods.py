@@ -21,6 +21,7 @@ from ricalco.numpy import (
     ufuncs,
 )
 from ricalco.numpy.at import at
+from ricalco.python.tracebacks import entry
 
 __all__: list[str] = []
 
@@ -84,7 +85,7 @@ values.fill({
     "__getitem__": indexing.getitem, "__iter__": iterate, "__contains__": contains,
     "T": property(manipulation.transpose, doc="The dimensions in reverse order."),
     "mT": property(manipulation.matrix_transpose, doc="The last two dimensions swapped."),
-    "at": property(at), "flat": property(_flat),
+    "at": property(at), "flat": property(entry(_flat)),
     "imag": property(ufuncs.imag, doc="The imaginary part."), "real": property(ufuncs.real, doc="The real part."),
     "all": reductions.all, "any": reductions.any, "argmax": reductions.argmax, "argmin": reductions.argmin,
     "argpartition": sorting.argpartition, "argsort": sorting.argsort, "astype": astype, "choose": sorting.choose,

@@ -10,6 +10,7 @@ from ricalco.avals.trees import flatten
 from ricalco.numpy.promotion import check, common_shape
 from ricalco.ops.structure import aval_of, reshape
 from ricalco.transforms import vmap
+from ricalco.transforms.arguments import transformed
 
 __all__ = ["vectorize"]
 
@@ -46,7 +47,7 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
         raise ValueError(f"vectorize: excluded={excluded!r} contains negative positions")
     inputs, outputs = (None, None) if signature is None else _parse(signature)
 
-    @functools.wraps(pyfunc)
+    @transformed("vectorize", pyfunc)
     def mapped(*args, **kwargs):
         function, free = _without_excluded(pyfunc, args, kwargs, excluded)
         check("vectorize", *free)

@@ -10,6 +10,7 @@ from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import Literal
 from ricalco.ops import structure
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, move_dim
+from ricalco.python.tracebacks import shorten
 from ricalco.tracing import scalar
 
 _KIND_NAMES = {"b": "bool", "i": "signed integer", "u": "unsigned integer", "f": "floating", "c": "complex"}
@@ -182,17 +183,25 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
     """The public `lax` function of an elementwise primitive: Python numbers take the arrays' dtype."""
     if arity == 1:
         def function(x):
-            return primitive.bind(x)
+            try:
+                return primitive.bind(x)
+            except Exception as error:
+                shorten(error)
+                raise
     else:
         def function(*args):
-            if len(args) != arity:
-                raise TypeError(f"{primitive.name} takes {arity} arrays, got {len(args)}")
-            for model in args:
-                if model.__class__ not in PYTHON_NUMBERS:
-                    aval = aval_of(model)
-                    args = [number(primitive.name, x, aval) if x.__class__ in PYTHON_NUMBERS else x for x in args]
-                    break
-            return primitive.bind(*args)
+            try:
+                if len(args) != arity:
+                    raise TypeError(f"{primitive.name} takes {arity} arrays, got {len(args)}")
+                for model in args:
+                    if model.__class__ not in PYTHON_NUMBERS:
+                        aval = aval_of(model)
+                        args = [number(primitive.name, x, aval) if x.__class__ in PYTHON_NUMBERS else x for x in args]
+                        break
+                return primitive.bind(*args)
+            except Exception as error:
+                shorten(error)
+                raise
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = doc
     return function

@@ -8,6 +8,7 @@ from ricalco.core import Array, values
 from ricalco.ops import arithmetic, bitwise, comparison, complexes, exponential, selection
 from ricalco.ops.structure import aval_of, broadcast_in_dim, convert_element_type, full
 from ricalco.ops.syntax import operator, promote_dtypes, promote_shapes, promoting_binary, promoting_unary, reflected
+from ricalco.python.tracebacks import shorten
 from ricalco.tracing import composite
 
 
@@ -228,14 +229,22 @@ _COMPOSITE = {"floordiv": floor_divide, "mod": remainder, "divmod": divmod, "pow
 
 def _forward(function, name: str):
     def method(self, other):
-        return function(self, other) if recognised(other) else NotImplemented
+        try:
+            return function(self, other) if recognised(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
     method.__name__ = method.__qualname__ = name
     return method
 
 
 def _backward(function, name: str):
     def method(self, other):
-        return function(other, self) if recognised(other) else NotImplemented
+        try:
+            return function(other, self) if recognised(other) else NotImplemented
+        except Exception as error:
+            shorten(error)
+            raise
     method.__name__ = method.__qualname__ = name
     return method
 

@@ -10,9 +10,11 @@ from ricalco.core.references import Cell, Reference
 from ricalco.ops import reference_index as indexing
 from ricalco.ops.references import addupdate_p, freeze_p, get_p, here, new_ref_p, part_aval, rewrite, swap_p
 from ricalco.ops.structure import aval_of, convert_element_type
+from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import enclosing
 
 
+@with_entries("__getitem__", "__setitem__", "__copy__", "__deepcopy__", "__reduce__")
 class Ref(Reference):
     """A mutable reference to an array: ``ref[...]`` reads what it holds, ``ref[i] = value`` changes it.
 

@@ -20,6 +20,7 @@ from ricalco.core import Array, Primitive, state
 from ricalco.engine import DeviceArray
 from ricalco.ir import Eqn, Literal
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
+from ricalco.python.tracebacks import guarded, shorten
 from ricalco.tracing import StagedTracer, known_to_pass_on, record_program, scalar, user_frame
 
 # What both do for operands of the trace that is current, once the result's type is known.
@@ -96,7 +97,8 @@ def _generate(template: str, name: str, order: str, **scope) -> Callable:
     scope = {key: x.get if isinstance(x, dict) else x for key, x in scope.items()}
     scope.update(StagedTracer=StagedTracer, DeviceArray=DeviceArray, Literal=Literal, Eqn=Eqn, state=state,
                  new=object.__new__, literals=_literals.get, literal_of=_literal_of, no_params=_NO_PARAMS,
-                 getframe=sys._getframe, settings=options.thread, passing=known_to_pass_on, user_frame=user_frame)
+                 getframe=sys._getframe, settings=options.thread, passing=known_to_pass_on, user_frame=user_frame,
+                 _shorten=shorten)
     code = _code(template, order).replace(co_name=name, co_qualname=name)
     return FunctionType(code, scope, name)
 
@@ -105,7 +107,8 @@ def _generate(template: str, name: str, order: str, **scope) -> Callable:
 def _code(template: str, order: str) -> CodeType:
     """The code of a template, compiled once: the functions made of it differ in their globals alone."""
     scope: dict = {}
-    exec(compile(template.replace("{record}", _RECORD).format(name="generated", order=order), __file__, "exec"), scope)
+    source = template.replace("{record}", _RECORD).format(name="generated", order=order)
+    exec(compile(guarded(source), __file__, "exec"), scope)
     return scope["generated"].__code__
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from ricalco.report.text import account_text
 from ricalco.report.words import array_text, size_text
 from ricalco.tracing.observation.facts import Observation
 from ricalco.tracing.observation.observer import Observer
-from ricalco.transforms.arguments import check_callable, function_name
+from ricalco.transforms.arguments import check_callable, code_of, function_name, transformed
 
 
 def explain(fun: Callable, *, static_argnums=None, static_argnames=None, warn_bytes: int = WARN_BYTES,
@@ -69,7 +68,7 @@ def explain(fun: Callable, *, static_argnums=None, static_argnames=None, warn_by
         raise TypeError(f"explain: warn_bytes must be an int, a number of bytes, got {warn_bytes!r}")
     this = _state_of(fun, static_argnums, static_argnames)
 
-    @functools.wraps(fun)
+    @transformed("explain", fun)
     def explained(*args, **kwargs) -> Account:
         account = _account(this, args, kwargs, warn_bytes, library)
         for read in account.large:
@@ -159,7 +158,7 @@ def large_text(account: Account, read) -> str:
 
 def defined_at(function: Callable) -> str:
     """``file:line``, if the function has source."""
-    code = getattr(function, "__code__", None)
+    code = code_of(function)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 

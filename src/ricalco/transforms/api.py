@@ -1,13 +1,13 @@
 """`jvp`, `vjp`, `grad`, `linearize` and the derivatives built from them, over pytrees."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval, trees
 from ricalco.core import Zero
 from ricalco.ir import DebugInfo
 from ricalco.ops.structure import aval_of, convert_element_type, instantiate, literal_like, tangents_where
+from ricalco.python.tracebacks import entry
 from ricalco.tracing import stage
 from ricalco.transforms.arguments import (
     Flat,
@@ -22,6 +22,7 @@ from ricalco.transforms.arguments import (
     is_inexact,
     normalise_argnums,
     pick_arguments,
+    transformed,
 )
 from ricalco.transforms.discharge import without_cells
 from ricalco.transforms.forward import jvp_flat
@@ -125,6 +126,10 @@ def jvp(fun: Callable, primals, tangents, has_aux: bool = False):
     out_dots = [instantiate(t) for t in out_dots[:len(outs)]]
     result = trees.unflatten(flat.out_tree, outs), trees.unflatten(flat.out_tree, out_dots)
     return (*result, aux) if has_aux else result
+
+
+# Its room stands above what shortens errors.
+trees.Partial.__call__ = entry(trees.Partial.__call__)
 
 
 class _Pullback:
@@ -334,7 +339,7 @@ def value_and_grad(fun: Callable, argnums=0, has_aux: bool = False, holomorphic:
     check_callable("value_and_grad", fun)
     normalise_argnums("value_and_grad", argnums)
 
-    @functools.wraps(fun)
+    @transformed("value_and_grad", fun)
     def value_and_grad_f(*args, **kwargs):
         chosen = pick_arguments("grad", fun, args, argnums)
         names = argument_names(fun, len(args))
@@ -437,7 +442,7 @@ def grad(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = Fa
     """
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
-    @functools.wraps(fun)
+    @transformed("grad", fun)
     def grad_f(*args, **kwargs):
         value, gradient = with_value(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient

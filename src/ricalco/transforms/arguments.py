@@ -16,6 +16,7 @@ from ricalco.ir import Literal
 from ricalco.ops.references import here
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
+from ricalco.python.tracebacks import entry
 
 
 def check_callable(transform: str, function) -> None:
@@ -37,6 +38,25 @@ def function_name(function) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def transformed(transform: str, function: Callable) -> Callable:
+    """Decorates what a transform gives for `function`: it goes by its name, and is an entry."""
+    def wrap(made: Callable) -> Callable:
+        made = functools.wraps(function)(entry(made))
+        made.__ricalco_transform__ = transform, function
+        return made
+
+    return wrap
+
+
+def described(function) -> str:
+    """Its name, with the transforms that it was given to: ``grad(f)``."""
+    transform, of = getattr(function, "__ricalco_transform__", ("", None))
+    # A function that wraps another takes its attributes along.
+    if transform and getattr(function, "__wrapped__", None) is of:
+        return described(of) if transform == "jit" else f"{transform}({described(of)})"
+    return function_name(function)
+
+
 def code_of(function):
     """The code of a function, partial, method or callable object; None for what is not written in Python."""
     while not hasattr(function, "__code__") and hasattr(function, "func"):
@@ -47,10 +67,10 @@ def code_of(function):
 
 
 def label_of(function) -> str:
-    """The function's name and where it is defined: ``f at model.py:12``."""
+    """The function's name and where it is defined: ``f at model.py:12``, ``grad(f) at model.py:12``."""
     code = code_of(function)
     place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
-    return f"{function_name(function)}{place}"
+    return f"{described(function)}{place}"
 
 
 def is_array(x) -> bool:

@@ -1,7 +1,6 @@
 """Jacobians and Hessians: the directional derivatives along every coordinate, in one `vmap`."""
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ from ricalco.ops.shapes import iota
 from ricalco.ops.slicing import slice_in_dim
 from ricalco.ops.structure import aval_of, broadcast_in_dim, convert_element_type, reshape, zeros
 from ricalco.transforms.api import jvp, vjp
-from ricalco.transforms.arguments import check_array, check_callable, function_name, pick_arguments
+from ricalco.transforms.arguments import check_array, check_callable, function_name, pick_arguments, transformed
 from ricalco.transforms.mapping import vmap
 
 
@@ -103,7 +102,7 @@ def jacfwd(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = 
     """
     check_callable("jacfwd", fun)
 
-    @functools.wraps(fun)
+    @transformed("jacfwd", fun)
     def jacobian(*args, **kwargs):
         chosen = pick_arguments("jacfwd", fun, args, argnums)
         active = tuple(args[i] for i in chosen)
@@ -144,7 +143,7 @@ def jacrev(fun: Callable, argnums=0, has_aux: bool = False, holomorphic: bool = 
     """
     check_callable("jacrev", fun)
 
-    @functools.wraps(fun)
+    @transformed("jacrev", fun)
     def jacobian(*args, **kwargs):
         chosen = pick_arguments("jacrev", fun, args, argnums)
         active = tuple(args[i] for i in chosen)

@@ -1,7 +1,6 @@
 """`vmap` over pytrees."""
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from ricalco.transforms.arguments import (
     check_callable,
     flatten_outputs,
     function_name,
+    transformed,
 )
 from ricalco.transforms.batching import vmap_flat, with_dim
 from ricalco.transforms.discharge import is_reference
@@ -63,7 +63,7 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
     if axis_size is not None and axis_size < 0:
         raise ValueError(f"vmap axis_size must not be negative, but got {axis_size}.")
 
-    @functools.wraps(fun)
+    @transformed("vmap", fun)
     def vmap_f(*args, **kwargs):
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding to the "

@@ -24,6 +24,7 @@ from ricalco.transforms.arguments import (
     flatten_outputs,
     function_name,
     normalise_argnums,
+    transformed,
 )
 
 # --- the rules --------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
                                  static_argnames=names)
     check_callable("checkpoint", fun)
 
-    @functools.wraps(fun)
+    @transformed("checkpoint", fun)
     def remat_fun(*args, **kwargs):
         call = _Call(fun, args, kwargs, numbers, names)
         closed, consts = hoist(call.staged())

@@ -26,7 +26,7 @@ from ricalco.ops.structure import aval_of, literal_like, reshape, zeros
 from ricalco.tracing import enclosing, interpret, place_of, places, replay, stage
 from ricalco.tracing.recording.leaks import check_staged
 from ricalco.tracing.recording.staging import keep_selected
-from ricalco.transforms.arguments import Flat, as_array, check_callable, function_name
+from ricalco.transforms.arguments import Flat, as_array, check_callable, function_name, transformed
 
 
 def checkify(f: Callable, errors=user_checks) -> Callable:
@@ -62,7 +62,7 @@ def checkify(f: Callable, errors=user_checks) -> Callable:
     check_callable("checkify", f)
     categories = _categories(errors)
 
-    @functools.wraps(f)
+    @transformed("checkify", f)
     def checked(*args, **kwargs):
         flat = Flat("checkify", lambda: f(*args, **kwargs), trees.structure(()), function_name(f))
         staged = stage(flat, [], DebugInfo(function_name(f)), outer=enclosing())

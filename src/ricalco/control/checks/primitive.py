@@ -13,11 +13,13 @@ from ricalco.ir import Literal
 from ricalco.ops.conversion import stop_gradient
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import as_atom, aval_of, convert_element_type, literal_like, with_batch_dim
+from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import place_of, user_frame
 from ricalco.transforms.arguments import is_array
 
 # --- error values ---------------------------------------------------------------------------
 
+@with_entries()
 class Error:
     """Whether a check failed, and which: a pytree of arrays, returned by functions that `checkify` made.
 

@@ -18,6 +18,7 @@ from ricalco.control.custom.rules import Rule, UserRule, described, named
 from ricalco.control.loops.mapping import map as map_rows
 from ricalco.core import Primitive, Zero, interpreting, run_once
 from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_batch_dim
+from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import replay
 from ricalco.transforms.arguments import (
     as_array,
@@ -208,6 +209,7 @@ custom_vmap_call_p = Primitive(
 
 # --- the functions ------------------------------------------------------------------------------------------
 
+@with_entries("__init__", "__call__")
 class custom_vmap(FunctionWithRules):
     """A function whose form under `vmap` is given by a rule.
 

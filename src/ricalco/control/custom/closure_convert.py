@@ -22,6 +22,7 @@ from ricalco.transforms.arguments import (
     function_name,
     is_inexact,
     label_of,
+    transformed,
 )
 from ricalco.transforms.batching import batched_program
 from ricalco.transforms.forward import jvp_program
@@ -151,7 +152,7 @@ def custom_gradient(fun: Callable) -> Callable:
     wrapped = custom_vjp(primal)
     wrapped.defvjp(fwd, bwd)
 
-    @functools.wraps(fun)
+    @transformed("custom_gradient", fun)
     def with_gradient(*args, **kwargs):
         return wrapped(*args, **kwargs)
 

@@ -8,6 +8,7 @@ from ricalco.avals import trees
 from ricalco.control.custom.calls import CustomCall, perform
 from ricalco.control.custom.rules import UserRule
 from ricalco.core import Array
+from ricalco.python.tracebacks import with_entries
 from ricalco.transforms.arguments import (
     Flat,
     argument_names,
@@ -19,6 +20,7 @@ from ricalco.transforms.arguments import (
 )
 
 
+@with_entries("__init__", "__call__")
 class FunctionWithRules:
     """A function whose derivative or batched form is given by rules.
 

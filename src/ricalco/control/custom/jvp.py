@@ -11,6 +11,7 @@ from ricalco.control.custom.rules import SymbolicZero, UserRule, described, or_n
 from ricalco.core import Array, Zero
 from ricalco.ops.arithmetic import add
 from ricalco.ops.structure import aval_of
+from ricalco.python.tracebacks import with_entries
 from ricalco.transforms.arguments import (
     as_array,
     check_array,
@@ -120,6 +121,7 @@ custom_jvp_call_p = call_primitive(JvpCall, "jvp")
 
 # --- the function ---------------------------------------------------------------------------------------
 
+@with_entries("__init__", "__call__")
 class custom_jvp(FunctionWithRules):
     """A function whose derivative is given by a rule.
 

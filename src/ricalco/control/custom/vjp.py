@@ -17,6 +17,7 @@ from ricalco.control.custom.vjp_rules import (
 )
 from ricalco.core import Linear, No, Primitive, Tracer, Zero, errors, state
 from ricalco.ops.structure import aval_of, instantiate, tangents_where
+from ricalco.python.tracebacks import with_entries
 from ricalco.transforms.arguments import argument_names, check_callable, function_name, is_inexact, label_of
 from ricalco.transforms.batching import with_dim
 
@@ -94,6 +95,7 @@ custom_lin_p = Primitive(
 
 # --- the function ---------------------------------------------------------------------------------------
 
+@with_entries("__init__", "__call__")
 class custom_vjp(FunctionWithRules):
     """A function whose reverse-mode derivative is given by two rules.
 

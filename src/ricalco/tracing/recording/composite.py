@@ -17,6 +17,7 @@ from ricalco.avals.memory import Memo, cached
 from ricalco.core import Array, Primitive, state
 from ricalco.core.references import no_array
 from ricalco.ir import ClosedJaxpr, DebugInfo, subjaxprs
+from ricalco.python.tracebacks import guarded, shorten
 from ricalco.tracing.recording.staging import NOWHERE, StagedTracer, StagingTrace, stage
 
 _NUMBERS = (float, int, bool, complex)
@@ -193,7 +194,7 @@ def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
     unknown = set(static) - {p.name for p in parameters}
     if unknown:
         raise TypeError(f"composite {function.__name__}: no parameters named {sorted(unknown)}")
-    scope = {"_run": run, "_function": function}
+    scope = {"_run": run, "_shorten": shorten}
     shown, starred = [], False
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and not starred:
@@ -215,8 +216,7 @@ def _wrapper(function: Callable, static: tuple[str, ...], run: Callable):
     passed = ", ".join(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else f"{p.name}={p.name}"
                        if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
     pack = lambda names: f"({''.join(n + ', ' for n in names)})"  # noqa: E731
-    source = (f"def _door({', '.join(shown)}):\n"
-              f"    return _run({pack(arrays)}, {pack(statics)})\n"
+    source = (guarded(f"def _door({', '.join(shown)}):\n    return _run({pack(arrays)}, {pack(statics)})") +
               f"def _call(_f, _arrays, _statics):\n"
               f"    {pack(arrays)} = _arrays\n    {pack(statics)} = _statics\n"
               f"    return _f({passed})\n").replace("    () = _arrays\n", "").replace("    () = _statics\n", "")

@@ -1,0 +1,46 @@
+"""Modules of public names: their functions are entries; a name that is not there says if JAX has it, and what is near."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import FunctionType
+
+from ricalco.python.tracebacks import entry, is_entry
+
+
+def door(scope: dict, late: Callable[[str], object] | None = None) -> tuple[Callable, Callable]:
+    """``__getattr__`` and ``__dir__`` of a module whose public functions are entries, each from when it is asked for.
+
+    Functions of other modules are taken out of `scope`. What is not there either is left to `late`, by its name; it
+    raises a KeyError for what it does not know.
+    """
+    public, module = scope["__all__"], scope["__name__"]
+    later: dict[str, Callable] = {}
+    for name in public:
+        function = scope.get(name)
+        if isinstance(function, FunctionType) and not is_entry(function):
+            if function.__module__ == module:
+                scope[name] = entry(function)
+            else:
+                later[name] = scope.pop(name)
+    made: dict[int, Callable] = {}
+
+    def find(name: str):
+        function = later.get(name)
+        if function is not None:
+            if id(function) not in made:
+                made[id(function)] = entry(function, module)
+            found = scope[name] = made[id(function)]
+            return found
+        if late is not None:
+            try:
+                return late(name)
+            except KeyError:
+                pass
+        raise AttributeError(missing(module, name, public))
+
+    return find, lambda: sorted({*scope, *public})
+
+
+def missing(module: str, name: str, names: Iterable[str]) -> str:
+    """What is said of a name that a module does not have; `names` are those that it has."""
+    return f"module {module!r} has no attribute {name!r}"
