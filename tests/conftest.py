@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 import ricalco
+from ricalco.errors import full_traceback
 from ricalco.jit import retraces, stale
 from tests import oracle as answers
 
@@ -66,6 +67,15 @@ def pytest_runtest_teardown(item, nextitem):
     if config.getoption("oracle") == "record" and (nextitem is None or nextitem.path != item.path):
         part = any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr
         answers.write(item.path, whole=not part and not item.session.testsfailed)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """A test that fails shows all frames, those of the library too."""
+    try:
+        return (yield)
+    except Exception as error:
+        raise error.with_traceback(full_traceback(error)) from error.__cause__
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from ricalco.core.errors import (
 from ricalco.engine import CompileError, XlaRuntimeError
 from ricalco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
 from ricalco.purity import ImpureFunctionError
+from ricalco.python.tracebacks import full_traceback
 from ricalco.report import LargeCaptureWarning
 from ricalco.tracing.recording.leaks import LeakedTracerError, LeakedTracerWarning
 
@@ -47,4 +48,5 @@ __all__ = [
     "TracerSliceError",
     "UnexpectedTracerError",
     "XlaRuntimeError",
+    "full_traceback",
 ]

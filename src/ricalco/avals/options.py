@@ -42,7 +42,9 @@ _CHOICES = {
     # JAX has several ways to do it; they are one here.
     "traceback_filtering": ("on", "off", "auto", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 }
-_NAMES = tuple([field.name for field in fields(Options)])
+
+
+_OF_SIGNATURES = tuple([field.name for field in fields(Options)])
 
 
 def _interned(options: Options) -> Options:
@@ -74,10 +76,7 @@ def _parse(name: str, text: str, prefix: str):
 
 def check_setting(name: str, value):
     """`value` if it is allowed for the setting `name`; otherwise an error that lists what is."""
-    known = {*_NAMES, *process}
     name = name.removeprefix("jax_")
-    if name not in known:
-        raise AttributeError(f"ricalco has no setting {name!r}; the settings are {', '.join(sorted(known))}")
     if name in _CHOICES:
         if value not in _CHOICES[name]:
             raise ValueError(f"{name}={value!r}: expected one of {_CHOICES[name]}")
@@ -96,7 +95,8 @@ class _ThreadOptions(threading.local):
 # What no program depends on is part of no signature, and holds for the process.
 process = {"traceback_filtering": "on"}
 process.update(_from_environment(process))
-_ThreadOptions.current = _interned(Options(**_from_environment(_NAMES)))
+_ThreadOptions.current = _interned(Options(**_from_environment(_OF_SIGNATURES)))
+NAMES = (*_OF_SIGNATURES, *process)
 thread = _ThreadOptions()
 # Told of options that come into use (1), and that are used no more (-1), by the process or by a block of a thread.
 watchers: list[Callable[[Options, int], None]] = []

@@ -193,36 +193,46 @@ def enable_x64(new_val: bool = True):
     return options.override(enable_x64=new_val)
 
 
+def _of_the_cache(attribute: str) -> Callable:
+    return lambda: getattr(disk_cache.current(), attribute, None)
+
+
+# Settings that are no part of a signature, and hold for what is compiled from now on: how each is read and set.
+_OF_THE_CACHE = {"compilation_cache_dir": (_of_the_cache("directory"), disk_cache.use),
+                 "compilation_cache_max_size": (_of_the_cache("limit"), disk_cache.limit_to)}
+
+
 @with_entries("__getattr__", "__setattr__")
 class _Config:
     """The process-wide settings; reading gives the value in this thread."""
 
     def update(self, name: str, value) -> None:
-        """Set `name` for the process (JAX's ``jax_`` prefix is accepted).
-
-        ``compilation_cache_dir`` (a path, or None for no cache on disk) and ``compilation_cache_max_size`` (bytes) are
-        no part of a signature: they hold for what is compiled from now on.
-        """
+        """Set `name` for the process (JAX's ``jax_`` prefix is accepted); ``config.name = value`` does the same."""
         bare = name.removeprefix("jax_")
-        if bare == "compilation_cache_dir":
-            disk_cache.use(value)
-        elif bare == "compilation_cache_max_size":
-            disk_cache.limit_to(value)
+        if bare in _OF_THE_CACHE:
+            _OF_THE_CACHE[bare][1](value)
+        elif bare in options.NAMES:
+            options.set_default(bare, value)
         else:
-            options.set_default(name, value)
+            raise _no_setting(name)
+
+    __setattr__ = update
 
     def __getattr__(self, name: str):
-        name = name.removeprefix("jax_")
-        if name.startswith("compilation_cache_"):
-            cache = disk_cache.current()
-            if name == "compilation_cache_dir":
-                return None if cache is None else cache.directory
-            if name == "compilation_cache_max_size":
-                return None if cache is None else cache.limit
-        current = options.thread.current
-        if not hasattr(current, name):
-            raise AttributeError(f"ricalco has no setting {name!r}")
-        return getattr(current, name)
+        bare = name.removeprefix("jax_")
+        if bare in _OF_THE_CACHE:
+            return _OF_THE_CACHE[bare][0]()
+        if bare not in options.NAMES:
+            raise _no_setting(name)
+        return options.process[bare] if bare in options.process else getattr(options.thread.current, bare)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *options.NAMES, *_OF_THE_CACHE})
+
+
+def _no_setting(name: str) -> AttributeError:
+    return AttributeError(f"ricalco has no setting {name!r}; the settings are "
+                          f"{', '.join(sorted({*options.NAMES, *_OF_THE_CACHE}))}")
 
 
 config = _Config()

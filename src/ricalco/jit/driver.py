@@ -37,7 +37,7 @@ from ricalco.jit.stale import (
 )
 from ricalco.ops.refs import as_references, raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
-from ricalco.python.tracebacks import method, shorten
+from ricalco.python.tracebacks import passing, shorten
 from ricalco.reroll import MODES
 from ricalco.tracing import enclosing, recorder, replay, so_far, stage
 from ricalco.tracing.recording.leaks import check_staged
@@ -490,9 +490,9 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     wrapper = _caller(this)
     functools.update_wrapper(wrapper, fun)
     wrapper.__ricalco_transform__ = "jit", fun
-    wrapper.trace = method(this.stage_of)
-    wrapper.lower = method(lambda args, kwargs: this.stage_of(args, kwargs).lower())
-    wrapper.eval_shape = method(lambda args, kwargs: this.stage_of(args, kwargs).out_info)
+    wrapper.trace = passing(lambda *args, **kwargs: this.stage_of(args, kwargs))
+    wrapper.lower = passing(lambda *args, **kwargs: this.stage_of(args, kwargs).lower())
+    wrapper.eval_shape = passing(lambda *args, **kwargs: this.stage_of(args, kwargs).out_info)
     wrapper.cache_info, wrapper.clear_cache = this.cache_info, this.clear
     wrapper.records = lambda: tuple(this.records)
     wrapper.retraces = lambda: retraces(this)

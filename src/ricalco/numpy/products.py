@@ -14,6 +14,7 @@ from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse,
 from ricalco.ops.operators import multiply, recognised
 from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reduce_sum, reshape
 from ricalco.ops.syntax import common_dtype, convert
+from ricalco.python.tracebacks import shorten
 from ricalco.tracing import StagedTracer, composite
 
 __all__ = [
@@ -341,21 +342,25 @@ _operations = Memo()  # products of two matrices that are one operation, by the 
 
 
 def _matmul_operator(self, other):
-    if isinstance(other, Array):
-        trace = state.trace
-        if self.__class__ is StagedTracer and self.owner is trace and other.__class__ is StagedTracer and \
-                other.owner is trace:
-            key = (self.aval, other.aval, options.thread.current)
-            found = _operations.get(key)
-            if found is not None:
-                return trace.record(*found, [self, other])
-            result = _matmul(self, other, None, None)
-            found = _matmul.operation((self, other), (None, None))
-            if found is not None:
-                _operations.keep(key, found)
-            return result
-        return _matmul(self, other, None, None)
-    return matmul(self, other) if recognised(other) else NotImplemented
+    try:
+        if isinstance(other, Array):
+            trace = state.trace
+            if self.__class__ is StagedTracer and self.owner is trace and other.__class__ is StagedTracer and \
+                    other.owner is trace:
+                key = (self.aval, other.aval, options.thread.current)
+                found = _operations.get(key)
+                if found is not None:
+                    return trace.record(*found, [self, other])
+                result = _matmul(self, other, None, None)
+                found = _matmul.operation((self, other), (None, None))
+                if found is not None:
+                    _operations.keep(key, found)
+                return result
+            return _matmul(self, other, None, None)
+        return matmul(self, other) if recognised(other) else NotImplemented
+    except Exception as error:
+        shorten(error)
+        raise
 
 
 def _reflected_matmul_operator(self, other):

@@ -1,4 +1,4 @@
-"""Modules of public names: their functions are entries; a name that is not there says if JAX has it, and what is near."""
+"""Modules of public names: their functions are entries, and of a name that is not there they say what JAX has."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -6,7 +6,9 @@ that costs nothing. The frames are kept with the error: `full_traceback`.
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType, TracebackType
 
 from ricalco.avals import options
@@ -14,7 +16,7 @@ from ricalco.avals.memory import cached
 from ricalco.python.users import whose
 
 _KEPT = "__ricalco_traceback__"
-_VARIADIC, _KEYWORDS = 4, 8  # flags of a code object: it has *args, it has **kwargs
+_FILE = os.path.join(os.path.dirname(__file__), "<entry>")  # of this room, and without source
 
 
 class _Kept:
@@ -111,7 +113,7 @@ def full_traceback(error: BaseException) -> TracebackType | None:
     """
     kept = _kept_of(error)
     outer, rest = _until(error.__traceback__, kept.short)
-    return _linked(outer, kept.full) if rest is kept.short else error.__traceback__
+    return _linked(outer, kept.full) if kept.full and rest is kept.short else error.__traceback__
 
 
 # --- entries -----------------------------------------------------------------------------------
@@ -129,22 +131,20 @@ def entry(function: Callable, module: str | None = None) -> Callable:
         return function
     code = function.__code__
     names, positional, only = list(code.co_varnames), code.co_argcount, code.co_kwonlyargcount
-    parameters = names[:positional]
-    passed = list(parameters)
+    starred = [star for star, flag in (("*", CO_VARARGS), ("**", CO_VARKEYWORDS)) if code.co_flags & flag]
+    names = names[:positional + only + len(starred)]
+    rest = [star + name for star, name in zip(starred, names[positional + only:])]
+    shown = names[:positional]
     if code.co_posonlyargcount:
-        parameters.insert(code.co_posonlyargcount, "/")
-    keywords, rest = names[positional:positional + only], names[positional + only:]
-    star = f"*{rest.pop(0)}" if code.co_flags & _VARIADIC else "*" if only else None
-    if star:
-        parameters.append(star)
-        passed += [star] * (len(star) > 1)
-    parameters += keywords
-    passed += [f"{name}={name}" for name in keywords]
-    if code.co_flags & _KEYWORDS:
-        parameters.append(f"**{rest[0]}")
-        passed.append(f"**{rest[0]}")
-    made = FunctionType(_code(", ".join(parameters), ", ".join(passed)).replace(co_name=function.__name__),
-                        {"_function": function, "_shorten": shorten}, function.__name__, function.__defaults__)
+        shown.insert(code.co_posonlyargcount, "/")
+    shown += rest[:1] if "*" in starred else ["*"] * bool(only)
+    shown += names[positional:positional + only] + [name for name in rest if name.startswith("**")]
+    # All are handed on by position, which is the quickest way: *args and **kwargs as a tuple and a dictionary.
+    inner = FunctionType(code.replace(co_argcount=len(names), co_kwonlyargcount=0, co_posonlyargcount=0,
+                                      co_flags=code.co_flags & ~(CO_VARARGS | CO_VARKEYWORDS)),
+                         function.__globals__, function.__name__, closure=function.__closure__)
+    made = FunctionType(_code(", ".join(shown), ", ".join(names)).replace(co_name=function.__name__),
+                        {"_function": inner, "_shorten": shorten}, function.__name__, function.__defaults__)
     made.__kwdefaults__ = function.__kwdefaults__
     for attribute in ("__doc__", "__qualname__", "__annotations__"):
         setattr(made, attribute, getattr(function, attribute))
@@ -159,7 +159,7 @@ def _code(parameters: str, passed: str) -> CodeType:
     """The code of an entry: many functions have one signature."""
     scope: dict = {}
     source = guarded(f"def public({parameters}):\n    return _function({passed})")
-    exec(compile(source, __file__, "exec"), scope)
+    exec(compile(source, _FILE, "exec"), scope)
     return scope["public"].__code__
 
 
@@ -169,11 +169,11 @@ def is_entry(function: Callable) -> bool:
     return code is not None and ("_shorten" in code.co_names or "shorten" in code.co_names)
 
 
-def method(use: Callable[[tuple, dict], object]) -> Callable:
-    """An entry that hands its arguments on as they came: to ``use(args, kwargs)``."""
+def passing(function: Callable) -> Callable:
+    """An entry that hands on whatever it is called with; it is made in no time."""
     def call(*args, **kwargs):
         try:
-            return use(args, kwargs)
+            return function(*args, **kwargs)
         except Exception as error:
             shorten(error)
             raise

@@ -16,7 +16,7 @@ from ricalco.ir import Literal
 from ricalco.ops.references import here
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
-from ricalco.python.tracebacks import entry
+from ricalco.python.tracebacks import passing
 
 
 def check_callable(transform: str, function) -> None:
@@ -41,7 +41,7 @@ def function_name(function) -> str:
 def transformed(transform: str, function: Callable) -> Callable:
     """Decorates what a transform gives for `function`: it goes by its name, and is an entry."""
     def wrap(made: Callable) -> Callable:
-        made = functools.wraps(function)(entry(made))
+        made = functools.wraps(function)(passing(made))
         made.__ricalco_transform__ = transform, function
         return made
 
