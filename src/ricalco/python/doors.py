@@ -1,7 +1,8 @@
 """Modules of public names: their functions are entries, and of a name that is not there they say what JAX has."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Callable
 from types import FunctionType
 
 from ricalco.python.tracebacks import entry, is_entry
@@ -36,11 +37,10 @@ def door(scope: dict, late: Callable[[str], object] | None = None) -> tuple[Call
                 return late(name)
             except KeyError:
                 pass
-        raise AttributeError(missing(module, name, public))
+        if name.startswith("__"):  # what Python and its tools ask every module for
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        # With `obj` and without `name` Python does not guess a name as well.
+        words = importlib.import_module("ricalco.python.words.absent")
+        raise AttributeError(words.missing(module, name, public), obj=scope)
 
-    return find, lambda: sorted({*scope, *public})
-
-
-def missing(module: str, name: str, names: Iterable[str]) -> str:
-    """What is said of a name that a module does not have; `names` are those that it has."""
-    return f"module {module!r} has no attribute {name!r}"
+    return entry(find), lambda: sorted({*scope, *public})
