@@ -59,8 +59,9 @@ class Array:
 
     def __setitem__(self, index, value):
         raise TypeError(
-            "arrays are immutable: x[index] = value does not work; "
-            "use x = x.at[index].set(value), or .add, .multiply, .min, .max for in-place arithmetic")
+            "arrays are immutable, other than NumPy's: x[index] = value does not work. Make a new array, "
+            "x = x.at[index].set(value), or with .add, .multiply, .min, .max for x[index] += value and the like; "
+            "numpy.array(x) is a copy that can be written, and ricalco.new_ref(x) can be written in traced functions")
 
 
 know_arrays(Array)

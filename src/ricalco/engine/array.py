@@ -217,7 +217,7 @@ class DeviceArray(Array):
 
     def _check_alive(self) -> None:
         if self.buffer.is_deleted():
-            raise deleted(self.aval)
+            raise deleted(self.buffer, self.aval)
 
     device = property(lambda self: self.buffer._sharding._device, doc="The device that holds the array.")
     sharding = property(lambda self: SingleDeviceSharding(self.device), doc="Where the array lives.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ricalco.avals import ShapedArray
+from ricalco.avals.memory import Memo
 from ricalco.core.errors import RicalcoError
 
 _PLACE = r"(?m)^(?:[A-Z_]+: )?-:(\d+):(\d+): error: (.*)$"
@@ -78,8 +79,14 @@ def _rebuild(message, line_number, line, args) -> CompileError:
     return error
 
 
-def deleted(aval: ShapedArray, what: str = "the array") -> RuntimeError:
+# By the id of a buffer that stands for a donated one: it, and the function and argument that took the array.
+taken = Memo()
+
+
+def deleted(buffer, aval: ShapedArray, what: str = "the array") -> RuntimeError:
     """The error for a buffer that is gone."""
-    return RuntimeError(f"{what} of type {aval.short} has been deleted: it was donated to a compiled function "
-                        "(donate_argnums), or its delete() was called; use the function's result instead, "
-                        "or do not donate this argument")
+    _, function, argument = taken.get(id(buffer), (None, "", ""))
+    how = (f"it was donated to {function} as its argument {argument}; use what {function} returned instead" if function
+           else "it was donated to a compiled function, or its delete() was called; use the function's result instead")
+    return RuntimeError(f"{what} of type {aval.short} has been deleted: {how}, or do not donate this argument "
+                        "(donate_argnums)")

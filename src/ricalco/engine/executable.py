@@ -133,7 +133,7 @@ class Executable:
         """What to raise instead of jaxlib's `error`, which a run on `arrays` raised."""
         for i, array in enumerate(arrays):
             if array.buffer.is_deleted():
-                return deleted(array.aval, f"argument {i}")
+                return deleted(array.buffer, array.aval, f"argument {i}")
         return XlaRuntimeError(str(error))
 
     def with_callbacks(self, callbacks: Sequence[Callable]) -> Executable:

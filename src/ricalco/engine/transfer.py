@@ -7,7 +7,7 @@ from ricalco.avals import ShapedArray, dtypes, shaped
 from ricalco.avals.memory import cached
 from ricalco.engine import dlpack, shim
 from ricalco.engine.client import backend, compile_options
-from ricalco.engine.errors import XlaRuntimeError, deleted
+from ricalco.engine.errors import XlaRuntimeError, deleted, taken
 from ricalco.engine.shim import JaxlibError, xc
 
 # XLA keeps several elements of these in a byte, NumPy one.
@@ -67,18 +67,25 @@ def host_view(buffer, aval: ShapedArray) -> np.ndarray:
 
 def failure(buffer, aval: ShapedArray, error: Exception) -> RuntimeError:
     """What to raise instead of jaxlib's `error` about a buffer."""
-    return deleted(aval) if buffer.is_deleted() else XlaRuntimeError(str(error))
+    return deleted(buffer, aval) if buffer.is_deleted() else XlaRuntimeError(str(error))
 
 
 @cached(64)
 def deleted_buffer(device):
-    """The buffer that stands in a deleted array.
+    """The buffer that stands in a deleted array; `donated_buffer` gives one for each argument that takes arrays.
 
     Arrays let go of their buffer and never ask XLA to free it under others: freeing one whose memory
     is exported by DLPack aborts the process.
     """
     buffer = shim.put(np.zeros((), np.float32), shaped((), dtypes.float32), xc.SingleDeviceSharding(device), device)
     buffer.delete()
+    return buffer
+
+
+def donated_buffer(device, function: str, argument: str):
+    """The buffer that stands in an array that was donated, by which it is known who has it."""
+    buffer = deleted_buffer.__wrapped__(device)
+    taken.keep(id(buffer), (buffer, function, argument))
     return buffer
 
 

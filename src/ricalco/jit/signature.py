@@ -92,7 +92,7 @@ class StaticValue:
             raise ValueError(
                 f"Non-hashable static arguments are not supported: argument {name} is {value!r} of type "
                 f"{type(value).__name__} ({error}). Pass a hashable value, such as a tuple instead of a list or a "
-                "frozen dataclass, or make the argument an array.") from None
+                "frozen dataclass, or make the argument an array or a pytree.") from None
         self._form = _exact(value)
 
     def __hash__(self) -> int:
@@ -347,9 +347,22 @@ def flatten_arguments(arguments: Arguments, dynamic: tuple, types: bool = False
             raise TypeError(
                 f"Error interpreting argument to {arguments.name} as an abstract array: argument "
                 f"{name} is {short(x)} of type {type(x).__name__}, which is not an array, a number or a registered "
-                f"pytree. Make it static (static_argnames={name.split('[')[0].split('.')[0]!r}), or register its type "
-                "with ricalco.tree_util.register_pytree_node.")
+                f"pytree. {_way_out(arguments, name, x)}")
     return leaves, treedef, avals
+
+
+def _way_out(arguments: Arguments, name: str, x) -> str:
+    """What to do about an argument that is no array."""
+    kind, method, register = type(x).__name__, arguments.name, "ricalco.tree_util.register_pytree_node"
+    if name == "self" and arguments.parameters and arguments.parameters[0].name == name:
+        return (f"{method} was jitted in the body of its class, where self is an argument like others. What works:\n"
+                f"  make {kind} a pytree ({register}_class, or register_dataclass), if it holds arrays: they are then "
+                "arguments of the program\n"
+                f"  jit the bound method, self.{method} = jit(self.{method}) in __init__, if what it reads of self stays "
+                "as it is\n"
+                f"  jit(..., static_argnums=0), which traces again for each {kind} that is not equal to one before "
+                "(__eq__ and __hash__)")
+    return f"Make it static (static_argnames={name.split('[')[0].split('.')[0]!r}), or register its type with {register}."
 
 
 def short(x) -> str:

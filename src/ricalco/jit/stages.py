@@ -16,7 +16,7 @@ from ricalco.engine import DeviceArray, Executable, executable_for, put_scalar
 from ricalco.engine.errors import XlaRuntimeError, deleted
 from ricalco.engine.hostcall import host_call, suits
 from ricalco.engine.shim import JaxlibError
-from ricalco.engine.transfer import put_host
+from ricalco.engine.transfer import donated_buffer, put_host
 from ricalco.ir import ClosedJaxpr, Summary
 from ricalco.ir.rewrite import dce
 from ricalco.jit.eager import as_array, eager
@@ -273,7 +273,8 @@ class Compiled:
     """
     watched: type
     __slots__ = ("lowered", "executable", "consts", "kept", "execute", "handlers", "out_avals", "in_avals", "donates",
-                 "references", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept", "dispatches")
+                 "references", "gone", "single", "unflatten", "wrap", "record", "const_buffers", "all_kept",
+                 "dispatches")
 
     def __init__(self, lowered: Lowered, compiler_options):
         traced = lowered.traced
@@ -302,6 +303,7 @@ class Compiled:
         self.single = traced.out_tree == _LEAF
         self.unflatten = traced.out_tree.unflatten
         self.dispatches = True
+        self.gone: dict[int, object] = {}  # the buffers that stand in arrays that were given up, by argument
         for watcher in watchers:
             watcher.compiled(self)
 
@@ -358,9 +360,12 @@ class Compiled:
         """Let references hold what they hold after the call, and arrays that were given up be gone."""
         if self.references is not None:
             self.references.put(leaves, outs[len(self.out_avals):])
+        traced = self.lowered.traced
         for i in self.kept:
-            if self.lowered.traced.donated[i] and leaves[i].__class__ is DeviceArray:
-                leaves[i].delete()
+            if traced.donated[i] and leaves[i].__class__ is DeviceArray:
+                if i not in self.gone:
+                    self.gone[i] = donated_buffer(leaves[i].device, traced.fun_name, traced.arg_names[i])
+                leaves[i].buffer = self.gone[i]
 
     def _bad_argument(self, leaves, error: Exception) -> Exception:
         """`error`, which an argument raised that cannot become an array, with the argument's name."""
@@ -382,7 +387,7 @@ class Compiled:
         avals = [*[c.aval for c in self.consts], *[self.in_avals[i] for i in self.kept]]
         for name, aval, buffer in zip(names, avals, buffers, strict=True):
             if buffer.is_deleted():
-                return deleted(aval, name)
+                return deleted(buffer, aval, name)
         return error if isinstance(error, RuntimeError) else XlaRuntimeError(str(error))
 
     def _names_of_captures(self) -> list[str]:
