@@ -75,7 +75,8 @@ def pytest_runtest_call():
     try:
         return (yield)
     except Exception as error:
-        raise error.with_traceback(full_traceback(error)) from error.__cause__
+        error.with_traceback(full_traceback(error))
+        raise
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ def test_a_slip_of_the_pen():
     assert message(ricalco.tree, "qqqqq") == "module 'ricalco.tree' has no attribute 'qqqqq'"
 
 
-@pytest.mark.parametrize("ours, theirs", [("ricalco", "jax"), ("ricalco.numpy", "jax.numpy"), ("ricalco.lax", "jax.lax")])
+@pytest.mark.parametrize("ours, theirs", [
+    ("ricalco", "jax"), ("ricalco.numpy", "jax.numpy"), ("ricalco.lax", "jax.lax")])
 def test_the_list_has_all_that_is_missing(oracle, ours, theirs):
     def public():
         module = importlib.import_module(theirs)

@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from tests.null.test_exports import DOORS
 
 import ricalco
 import ricalco.numpy as jnp
@@ -18,7 +19,6 @@ from ricalco import lax
 from ricalco.errors import full_traceback
 from ricalco.python.tracebacks import is_entry
 from ricalco.python.users import whose
-from tests.null.test_exports import DOORS
 
 X = np.ones(3, np.float32)
 

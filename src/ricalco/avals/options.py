@@ -68,6 +68,11 @@ def _from_environment(names) -> dict:
 def _parse(name: str, text: str, prefix: str):
     if name in _CHOICES:
         return check_setting(name, text or None)
+    if isinstance(process.get(name), int):
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"environment variable {prefix}{name.upper()}={text!r}: expected an integer") from None
     if text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
     raise ValueError(f"environment variable {prefix}{name.upper()}={text!r}: expected one of "
@@ -80,6 +85,9 @@ def check_setting(name: str, value):
     if name in _CHOICES:
         if value not in _CHOICES[name]:
             raise ValueError(f"{name}={value!r}: expected one of {_CHOICES[name]}")
+    elif isinstance(process.get(name), int):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name}={value!r}: expected an integer")
     elif not isinstance(value, bool):
         raise TypeError(f"{name}={value!r}: expected True or False")
     return value
@@ -93,7 +101,7 @@ class _ThreadOptions(threading.local):
 
 
 # What no program depends on is part of no signature, and holds for the process.
-process = {"traceback_filtering": "on"}
+process = {"traceback_filtering": "on", "captured_constants_warn_bytes": 10**8}
 process.update(_from_environment(process))
 _ThreadOptions.current = _interned(Options(**_from_environment(_OF_SIGNATURES)))
 NAMES = (*_OF_SIGNATURES, *process)

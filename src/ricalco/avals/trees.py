@@ -307,6 +307,21 @@ def differences(first: PyTreeDef, second: PyTreeDef, words: Sequence[str], other
     return found
 
 
+def unlike(got: PyTreeDef, wanted: PyTreeDef) -> str:
+    """Two structures that differ, and the first place where they do.
+
+    Examples
+    --------
+    >>> from ricalco.avals import trees
+    >>> trees.unlike(trees.structure({"a": (1.0, 2.0)}), trees.structure({"a": (1.0,)}))
+    "got {'a': (*, *)}, expected {'a': (*,)}: at ['a'] a tuple of 2, not a tuple of 1"
+    """
+    stars, words = [["*"] * tree.num_leaves for tree in (got, wanted)], ["an array"] * (got.num_leaves + 1)
+    path, one, other = differences(got, wanted, words, ["an array"] * (wanted.num_leaves + 1))[0]
+    at = f"at {path} " if path else ""
+    return f"got {in_words(got, stars[0])}, expected {in_words(wanted, stars[1])}: {at}{one}, not {other}"
+
+
 def _kind_of_node(treedef: PyTreeDef, words: Sequence[str]) -> str:
     """``None``, ``a tuple of 2``, ``a dict with the keys 'a', 'b'``; of a leaf, the first of its `words`."""
     if treedef.is_leaf():

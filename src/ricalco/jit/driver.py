@@ -19,7 +19,7 @@ from ricalco.engine.hostcall import quick_flatten
 from ricalco.engine.placement import check_placement
 from ricalco.ir import DebugInfo
 from ricalco.jit.checks import Guards
-from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, watchers, weakly
+from ricalco.jit.records import CapturedArray, Listener, TraceRecord, is_concrete, warn_of_large, watchers, weakly
 from ricalco.jit.retraces import History, note_trace, retraces
 from ricalco.jit.signature import Arguments, StaticValue, flatten_arguments, host_aval, leaf_aval
 from ricalco.jit.stages import Compiled, Traced, check_options
@@ -268,6 +268,8 @@ class Jit:
                 finally:
                     _tracing.policies, _tracing.outdated = before
             traced = entry.traced
+            if state.trace.eager:  # else the function around this one takes it too
+                warn_of_large(traced.record, self.records)
             self.records.append(traced.record if traced.cacheable else traced.record.without_tracers())
             if traced.cacheable:
                 self._use(key, entry)

@@ -5,18 +5,18 @@ import copy
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.avals import ShapedArray
+from ricalco.avals import ShapedArray, options
 from ricalco.avals.references import RefAval
 from ricalco.control.callbacks.host import CalledBack, called_back
 from ricalco.core import Runs, Tracer
 from ricalco.core.references import Cell
 from ricalco.ir import ClosedJaxpr, Literal, Var, programs_run
-from ricalco.python.places import BACKWARD
+from ricalco.python.places import BACKWARD, warn_at_user_line
 from ricalco.python.reach import find_name
 from ricalco.python.syntax import expression_at
 from ricalco.reroll import NearMiss, Rerolled
@@ -96,6 +96,30 @@ class CapturedArray:
 
     def __repr__(self) -> str:
         return f"CapturedArray({self.name or '?'}: {self.aval.short} at {self.place})"
+
+
+class LargeCaptureWarning(UserWarning):
+    """One captured array is larger than the limit: it is kept with each program that is traced.
+
+    Pass it as an argument, or raise the limit: ``ricalco.config.captured_constants_warn_bytes`` for calls of jitted
+    functions, and ``explain(f, warn_bytes=...)``.
+    """
+
+
+def warn_of_large(record: TraceRecord, earlier: Sequence[TraceRecord]) -> None:
+    """Warn of captured arrays above the limit, of each once: not again where an earlier trace had it."""
+    limit = options.process["captured_constants_warn_bytes"]
+    large = [c for c in record.captures if 0 <= limit < c.nbytes and not isinstance(c.value, Tracer)]
+    told = {c.name for before in earlier for c in before.captures} if large else ()
+    for capture in large:
+        name, aval = capture.name, capture.aval
+        if name not in told:
+            warn_at_user_line(LargeCaptureWarning(
+                f"{record.function} takes {name or 'an array'} ({aval.dtype.name}[{','.join(map(str, aval.shape))}], "
+                f"{capture.nbytes / 1e6:.0f} MB) from outside at {capture.place}: each program that is traced keeps "
+                "it, and a NumPy array is copied for each. Pass it as an argument; if it is meant, raise "
+                "ricalco.config.captured_constants_warn_bytes (-1 for no limit), or silence "
+                "ricalco.errors.LargeCaptureWarning."))
 
 
 class StaleCapture(NamedTuple):

@@ -358,11 +358,12 @@ def _way_out(arguments: Arguments, name: str, x) -> str:
         return (f"{method} was jitted in the body of its class, where self is an argument like others. What works:\n"
                 f"  make {kind} a pytree ({register}_class, or register_dataclass), if it holds arrays: they are then "
                 "arguments of the program\n"
-                f"  jit the bound method, self.{method} = jit(self.{method}) in __init__, if what it reads of self stays "
-                "as it is\n"
+                f"  jit the bound method, self.{method} = jit(self.{method}) in __init__, if what it reads of self "
+                "stays as it is\n"
                 f"  jit(..., static_argnums=0), which traces again for each {kind} that is not equal to one before "
                 "(__eq__ and __hash__)")
-    return f"Make it static (static_argnames={name.split('[')[0].split('.')[0]!r}), or register its type with {register}."
+    whole = name.split("[")[0].split(".")[0]
+    return f"Make it static (static_argnames={whole!r}), or register its type with {register}."
 
 
 def short(x) -> str:

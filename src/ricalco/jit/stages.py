@@ -420,8 +420,8 @@ class Compiled:
         args, kwargs = self._dynamic(args, kwargs)
         leaves, treedef = trees.flatten((args, kwargs))
         if treedef != traced.in_tree:
-            raise TypeError(f"{traced.fun_name} was compiled for arguments of the structure {traced.in_tree}, but was "
-                            f"called with {treedef}")
+            raise TypeError(f"{traced.fun_name} was compiled for arguments of another structure, (args, kwargs): "
+                            f"{trees.unlike(treedef, traced.in_tree)}")
         wrong = []
         for name, x, want in zip(traced.arg_names, leaves, self.in_avals):
             if isinstance(x, Tracer):

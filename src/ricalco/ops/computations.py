@@ -48,7 +48,7 @@ def _stage(name: str, computation: Callable, avals: Sequence[ShapedArray], treed
         left, right = scalars[:len(avals)], scalars[len(avals):]
         outs, found = trees.flatten(computation(treedef.unflatten(left), treedef.unflatten(right)))
         if found != treedef:
-            raise TypeError(f"{name}: computation must return what it is given, {treedef}; got {found}")
+            raise TypeError(f"{name}: computation must return what it is given: {trees.unlike(found, treedef)}")
         return outs
 
     staged = stage(flat, [*avals, *avals])
@@ -121,7 +121,8 @@ def _flatten(name: str, operands, init_values):
     xs, treedef = trees.flatten(operands)
     starts, found = trees.flatten(init_values)
     if found != treedef:
-        raise ValueError(f"{name}: operands and initial values must have one structure, got {treedef} and {found}")
+        raise ValueError(f"{name}: operands and initial values must have one structure; "
+                         f"of the initial values, {trees.unlike(found, treedef)}")
     if not xs:
         raise ValueError(f"{name}: at least one operand is needed")
     return xs, [_start(name, s, aval_of(x).dtype) for x, s in zip(xs, starts)], treedef

@@ -5,6 +5,7 @@ import linecache
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
@@ -27,17 +28,32 @@ class Place(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        return file_line(self.file, self.line, os.path.basename)
 
     @property
     def where(self) -> str:
         """Path and line, the path relative to the working directory if it lies below it."""
-        return f"{short_path(self.file)}:{self.line}"
+        return file_line(self.file, self.line)
 
     @property
     def text(self) -> str:
         """The source line without indentation; empty where there is no source."""
         return linecache.getline(self.file, self.line).strip()
+
+
+def file_line(file: str, line: int, shown: Callable[[str], str] | None = None) -> str:
+    """``models/model.py:12``, or what `shown` makes of the path; of a cell in IPython ``Cell In[2], line 12``."""
+    cell = _cell(file)
+    return f"{cell}, line {line}" if cell else f"{(shown or short_path)(file)}:{line}"
+
+
+def _cell(file: str) -> str:
+    """What IPython calls the cell that a file stands for; nothing for any other file."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return ""
+    named = shell.compile.format_code_name(file)
+    return f"{named[0]} {named[1]}" if named and named[0] == "Cell" else ""
 
 
 def short_path(file: str) -> str:

@@ -1,6 +1,7 @@
 """Words, tables and pages for the facts that the other rooms keep."""
 from ricalco.ir import ClosedJaxpr
-from ricalco.report.account import Account, LargeCaptureWarning, account_of
+from ricalco.jit.records import LargeCaptureWarning
+from ricalco.report.account import Account, account_of
 from ricalco.report.explain import explain, show_traces, trace_text
 from ricalco.report.page import fragment, jaxpr_html, page
 

@@ -34,13 +34,6 @@ WARN_BYTES = 10**6
 FORMAT = 1
 
 
-class LargeCaptureWarning(UserWarning):
-    """One captured array is larger than the limit: it is copied, kept with the program and held by it.
-
-    Pass it as an argument, or raise the limit with ``explain(f, warn_bytes=...)``.
-    """
-
-
 class Failure(NamedTuple):
     """The error that ended a trace.
 

@@ -9,10 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ricalco.jit import TraceRecord, last_traces
 from ricalco.jit.driver import Jit, extensions, jit
+from ricalco.jit.records import LargeCaptureWarning
 from ricalco.jit.retraces import retraces
 from ricalco.jit.signature import flatten_arguments
 from ricalco.python.places import place_of_error, warn_at_user_line
-from ricalco.report.account import WARN_BYTES, Account, Failure, LargeCaptureWarning, account_of, accounts_of, stale_of
+from ricalco.report.account import WARN_BYTES, Account, Failure, account_of, accounts_of, stale_of
 from ricalco.report.text import account_text
 from ricalco.report.words import array_text, size_text
 from ricalco.tracing.observation.facts import Observation

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import ShapedArray
+from ricalco.python import places
 
 _SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -82,7 +83,7 @@ def short(text: str, width: int) -> str:
 def file_line(place: str) -> str:
     """``model.py:12`` of ``path/to/model.py:12``."""
     file, _, line = place.rpartition(":")
-    return f"{os.path.basename(file)}:{line}" if file else place
+    return places.file_line(file, int(line), os.path.basename) if file and line.isdigit() else place
 
 
 def middle_out(items: Sequence, limit: int | None, gap: Callable[[str], object] = str) -> list:

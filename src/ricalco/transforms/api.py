@@ -64,8 +64,8 @@ class _Flat(Flat):
 
 def _check_tangents(primals_tree, primals, tangents_tree, tangents, names):
     if primals_tree != tangents_tree:
-        raise TypeError("primal and tangent arguments to jvp must have the same tree structure; primals have "
-                        f"{primals_tree}, tangents {tangents_tree}")
+        raise TypeError("primal and tangent arguments to jvp must have the same tree structure; of the tangents, "
+                        f"{trees.unlike(tangents_tree, primals_tree)}")
     for name, p, t in zip(names, primals, tangents):
         want, got = tangent_aval(check_array("jvp", f"primal {name}", p)), check_array("jvp", f"tangent {name}", t)
         if want.dtype != got.dtype:
@@ -142,8 +142,8 @@ class _Pullback:
     def __call__(self, residuals, cotangents):
         cts, tree = trees.flatten(cotangents)
         if tree != self.out_tree:
-            raise ValueError(f"unexpected tree structure of argument to vjp function: got {tree}, but expected to "
-                             f"match {self.out_tree}")
+            raise ValueError("unexpected tree structure of argument to vjp function, the cotangent: "
+                             f"{trees.unlike(tree, self.out_tree)}")
         for path, ct, aval in zip(trees.path_strings(tree), cts, self.at.out_avals):
             got, want = check_array("vjp function", f"cotangent{path}", ct), tangent_aval(aval)
             if got.dtype != want.dtype or got.shape != want.shape:
@@ -167,7 +167,7 @@ class _Pushforward:
         dots, tree = trees.flatten(tangents)
         if tree != self.in_tree:
             raise TypeError("the tangents given to a linearized function must have the tree structure of the primals; "
-                            f"primals have {self.in_tree}, tangents {tree}")
+                            f"{trees.unlike(tree, self.in_tree)}")
         for path, aval, t in zip(trees.path_strings(tree), self.in_avals, dots):
             want, got = tangent_aval(aval), check_array("linearized function", f"tangent {path}", t)
             if want.dtype != got.dtype or want.shape != got.shape:
@@ -187,7 +187,7 @@ class _Transposed:
     def __call__(self, consts, cotangent):
         cts, tree = trees.flatten(cotangent)
         if tree != self.out_tree:
-            raise TypeError(f"cotangent tree does not match function output, expected {self.out_tree} but got {tree}")
+            raise TypeError(f"cotangent tree does not match function output: {trees.unlike(tree, self.out_tree)}")
         for path, ct, aval in zip(trees.path_strings(tree), cts, self.jaxpr.out_avals):
             got = check_array("linear_transpose", f"the cotangent{path}", ct)
             if got.shape != aval.shape or got.dtype != aval.dtype:
@@ -390,10 +390,15 @@ def _check_inputs(leaves, in_tree, names, holomorphic, allow_int) -> None:
                             "float0 zeros.")
 
 
+_NONE = trees.structure(None)
+
+
 def _check_output(name: str, outs, out_tree, holomorphic) -> ShapedArray:
     if len(outs) != 1 or out_tree != trees.structure(0):
-        raise TypeError(f"Gradient only defined for scalar-output functions. {name} returned {out_tree}; use "
-                        "has_aux=True for values that are not differentiated.")
+        raise TypeError(f"Gradient only defined for scalar-output functions. {name} returned "
+                        f"{trees.in_words(out_tree, ['*'] * len(outs))}"
+                        + (": is its `return` missing?" if out_tree == _NONE else
+                           "; use has_aux=True for values that are not differentiated."))
     aval = aval_of(outs[0])
     if aval.shape:
         raise TypeError(f"Gradient only defined for scalar-output functions. Output of {name} had shape: {aval.shape}.")

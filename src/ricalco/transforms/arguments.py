@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 import types
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from ricalco.ir import Literal
 from ricalco.ops.references import here
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
+from ricalco.python.places import file_line
 from ricalco.python.tracebacks import passing
 
 
@@ -69,7 +71,7 @@ def code_of(function):
 def label_of(function) -> str:
     """The function's name and where it is defined: ``f at model.py:12``, ``grad(f) at model.py:12``."""
     code = code_of(function)
-    place = f" at {code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno}" if code is not None else ""
+    place = f" at {file_line(code.co_filename, code.co_firstlineno, os.path.basename)}" if code is not None else ""
     return f"{described(function)}{place}"
 
 

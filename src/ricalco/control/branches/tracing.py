@@ -129,14 +129,14 @@ def _structure_text(construct: str, first: Branch, other: Branch) -> str:
     for a, b in ((first, other), (other, first)):
         if a.out_tree.type is type(None) and b.out_tree.num_leaves:
             return (f"{construct} branches must return trees of one structure, and {a.role} returned None:\n"
-                    f"  {a.label} returned None: is its `return` missing?\n"
-                    f"  {b.label} returned {_shape_of_tree(b)}")
+                    f"  {a.role}, {a.label} returned None: is its `return` missing?\n"
+                    f"  {b.role}, {b.label} returned {_shape_of_tree(b)}")
     where = trees.differences(first.out_tree, other.out_tree, [a.short for a in first.out_avals],
                               [a.short for a in other.out_avals])
     lines = [f"  output{path}: {first.role} has {one}, {other.role} has {two}" for path, one, two in where]
     return "\n".join([f"{construct} branches must return trees of one structure:",
-                      f"  {first.label} returned {_shape_of_tree(first)}",
-                      f"  {other.label} returned {_shape_of_tree(other)}", "They differ at", *lines])
+                      f"  {first.role}, {first.label} returned {_shape_of_tree(first)}",
+                      f"  {other.role}, {other.label} returned {_shape_of_tree(other)}", "They differ at", *lines])
 
 
 def _shape_of_tree(branch: Branch) -> str:
@@ -170,8 +170,8 @@ def _join(construct: str, path: str, avals: list[ShapedArray], branches) -> Shap
     if avals[other].shape == first.shape:
         remedy = f"\nConvert one of them, e.g. with .astype('{first.dtype.name}')."
     raise TypeError(f"{construct} branches must have equal output types but output{path or ''} differs:\n"
-                    f"  {branches[0].label} returned {first.short}\n"
-                    f"  {branches[other].label} returned {avals[other].short}{remedy}")
+                    f"  {branches[0].role}, {branches[0].label} returned {first.short}\n"
+                    f"  {branches[other].role}, {branches[other].label} returned {avals[other].short}{remedy}")
 
 
 def close_branches(branches: Sequence[Branch], out_avals: Sequence[ShapedArray]) -> tuple[list[ClosedJaxpr], list]:

@@ -168,8 +168,13 @@ def check_structure(construct: str, what: str, function: Callable, given, return
         given, returned = given.child(part), returned.child(part)
     before, after = [trees.in_words(tree, "*" * tree.num_leaves) for tree in (given, returned)]
     raise TypeError(f"{construct}: {what} must have the structure of the carry that went in, but "
-                    f"{difference(given, returned)}.\n  {label(function)} returned {after}\n"
+                    f"{difference(given, returned)}.\n  {returned_text(function, after)}\n"
                     f"  the carry that went in is {before}")
+
+
+def returned_text(function: Callable, what: str) -> str:
+    """``body at model.py:12 returned None: is its `return` missing?``"""
+    return f"{label(function)} returned {what}" + (": is its `return` missing?" if what == "None" else "")
 
 
 def difference(given, returned, path: str = "") -> str:

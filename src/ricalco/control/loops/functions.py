@@ -19,9 +19,9 @@ from ricalco.control.loops.carries import (
     converted,
     flatten_carry,
     keep_record,
-    label,
     loop_place,
     named,
+    returned_text,
     settle,
     stands_for,
 )
@@ -136,8 +136,9 @@ def _trace_while(place: LoopPlace, cond_fun: Callable, body_fun: Callable, in_tr
     if cond.out_tree != _LEAF or found[0].shape or found[0].dtype != dtypes.bool_:
         given = ", ".join(a.short for a in found) if cond.out_tree == _LEAF else trees.in_words(
             cond.out_tree, [repr(a.short) for a in found])
-        raise TypeError(f"{place.construct}: cond_fun must return a boolean scalar, but {label(cond_fun)} returned "
-                        f"{given}" + ("; compare it with something, or use .any() or .all()" if found else ""))
+        raise TypeError(f"{place.construct}: cond_fun must return a boolean scalar, but "
+                        f"{returned_text(cond_fun, given)}"
+                        + ("; compare it with something, or use .any() or .all()" if found else ""))
     keep_record(body, cond)
     cond_program, cond_consts = hoist(cond.staged.closed)
     debug = cond_program.jaxpr.debug._replace(name=str(place), bound=bound)
@@ -263,8 +264,8 @@ def _trace_scan(place: LoopPlace, role: str, f: Callable, in_tree, avals, row_av
         body = Body(place.construct, role, f, in_tree, [*avals, *row_avals])
         if body.out_tree.type is not tuple or body.out_tree.num_children != 2:
             given = trees.in_words(body.out_tree, [repr(a.short) for a in body.out_avals])
-            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but {label(f)} returned {given}; "
-                            "return (carry, None) if there is nothing to stack")
+            raise TypeError(f"{place.construct}: f must return a pair (carry, y), but "
+                            f"{returned_text(f, given)}; return (carry, None) if there is nothing to stack")
         check_structure(place.construct, f"the carry that {role} returns", f, tree, body.out_tree.child(0))
         return body, body.out_avals[:n]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import FrameType
 
-from ricalco.python.places import Place, short_path
+from ricalco.python.places import Place, file_line, short_path
 from ricalco.python.reach import reach
 from ricalco.python.reading import is_a, parts
 from ricalco.python.words import constructs
@@ -58,7 +58,7 @@ def leaked(error, tracer) -> str:
     site = Site(tracer)
     use = constructs.any_use(site)
     origin = tracer.owner.origin(tracer)
-    error.created = short_path(origin.created) if origin.created else None
+    error.created = _shown(origin.created) if origin.created else None
     error.stored = _holder_of(tracer, site.frame)
     error.construct, error.place = use.construct, site.place
     error.function, error.arguments = origin.function, origin.arguments
@@ -168,8 +168,15 @@ def _value_lines(tracer, origin, place: Place | None) -> list[str]:
     lines = _labelled("Traced", [f"{_type(tracer.aval)}{_from_arguments(origin)}"])
     here = f"{place.file}:{place.line} " if place is not None else ""
     if origin.created and not origin.created.endswith("()") and not (here and origin.created.startswith(here)):
-        lines += _labelled("Made at", [short_path(origin.created)])
+        lines += _labelled("Made at", [_shown(origin.created)])
     return lines
+
+
+def _shown(created: str) -> str:
+    """``file:line (text)`` as people know the file."""
+    where, mark, text = created.partition(" (")
+    file, _, line = where.rpartition(":")
+    return f"{file_line(file, int(line))}{mark}{text}" if line.isdigit() else short_path(created)
 
 
 def _type(aval) -> str:
