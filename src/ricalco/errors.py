@@ -16,6 +16,7 @@ from ricalco.core.errors import (
 )
 from ricalco.engine import CompileError, XlaRuntimeError
 from ricalco.jit import RetraceError, RetraceWarning, StaleCaptureError, StaleCaptureWarning
+from ricalco.numpy.plans import OutOfBoundsWarning
 from ricalco.purity import ImpureFunctionError
 from ricalco.python.tracebacks import full_traceback
 from ricalco.report import LargeCaptureWarning
@@ -37,6 +38,7 @@ __all__ = [
     "LeakedTracerError",
     "LeakedTracerWarning",
     "NonConcreteBooleanIndexError",
+    "OutOfBoundsWarning",
     "RetraceError",
     "RetraceWarning",
     "RicalcoError",

@@ -12,6 +12,9 @@ import ricalco
 import ricalco.numpy
 from tests.oracle import jax
 
+# What is out of bounds is read and written as in JAX, which does not say so.
+pytestmark = pytest.mark.filterwarnings("ignore::ricalco.errors.OutOfBoundsWarning")
+
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 I = np.array([0, 1, 1])
 

@@ -10,7 +10,7 @@ from ricalco.core import Tracer
 from ricalco.numpy import indexing
 from ricalco.numpy.creation import asarray
 from ricalco.numpy.indexing import as_data, elements, geometry, index_matrix, parse_mode, recording, window
-from ricalco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of
+from ricalco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of, warn_if_outside
 from ricalco.ops import arithmetic, gather, operators, scatter, selection, shapes, slicing, structure
 from ricalco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from ricalco.ops.structure import aval_of
@@ -119,6 +119,8 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
     if not given.shape and operation in _ELEMENTWISE and _is_traced_mask(index, aval.shape):
         return _masked(x, values, index, operation=operation)
     plan, arrays = plan_of(aval.shape, index, wrap_negative)
+    if mode is None:
+        warn_if_outside(plan, "the update is dropped")
     mode = _write_mode(mode)
     _check_sizes(plan)
     if dtypes.promote((aval.dtype, aval.weak_type), (given.dtype, given.weak_type))[0] != aval.dtype:

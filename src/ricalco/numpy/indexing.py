@@ -14,7 +14,19 @@ from ricalco.avals import ShapedArray, dtypes
 from ricalco.avals.memory import Memo, cached
 from ricalco.core import eager_trace, state
 from ricalco.engine import DeviceArray
-from ricalco.numpy.plans import ARRAY, INT, LIMIT, NEW, SLICE, Plan, in_bounds, parse, plan_of, static_key
+from ricalco.numpy.plans import (
+    ARRAY,
+    INT,
+    LIMIT,
+    NEW,
+    SLICE,
+    Plan,
+    in_bounds,
+    parse,
+    plan_of,
+    static_key,
+    warn_if_outside,
+)
 from ricalco.ops import arithmetic, comparison, selection, shapes, slicing, structure
 from ricalco.ops import gather as gathering
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode
@@ -380,8 +392,11 @@ def getitem(self, index):
         if key is not None:
             found = _static.get(key)
             if found is None:
-                w = window(parse(self.aval.shape, index)[0])
-                found = _static.keep(key, (w, steps_of(self.aval, w)))
+                plan = parse(self.aval.shape, index)[0]
+                w = window(plan)
+                found = w, steps_of(self.aval, w)
+                if not warn_if_outside(plan, "the nearest element is read"):  # which is said each time
+                    _static.keep(key, found)
             return read_window(self, *found)
         return read(self, index)
     except Exception as error:

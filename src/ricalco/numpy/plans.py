@@ -12,6 +12,7 @@ from ricalco.avals.memory import Memo
 from ricalco.core import Array, Tracer, errors
 from ricalco.ops import shapes, structure
 from ricalco.ops.structure import aval_of
+from ricalco.python.places import warn_at_user_line
 
 __all__ = ["Plan", "parse"]
 INT, SLICE, NEW, ARRAY = "int", "slice", "new", "array"
@@ -46,6 +47,28 @@ def in_bounds(plan: Plan) -> bool:
     """Whether every static place of the plan is in the operand."""
     dims = [item for item in plan.items if item[0] is not NEW]
     return all(item[0] is not INT or 0 <= item[1] < n for item, n in zip(dims, plan.shape))
+
+
+class OutOfBoundsWarning(UserWarning):
+    """An index that is a Python integer lies outside of the array, and no `mode` was given.
+
+    NumPy raises an IndexError. Here reading gives the nearest element and an update is dropped, as with indices that
+    are known only when the program runs. ``x.at[i].get(mode=...)`` and ``x.at[i].set(value, mode=...)`` say what is
+    meant, and do not warn.
+    """
+
+
+def warn_if_outside(plan: Plan, what: str) -> bool:
+    """Warn of a static index that is out of bounds, and say if there is one; `what` is done about it."""
+    if in_bounds(plan):
+        return False
+    dims = [item for item in plan.items if item[0] is not NEW]
+    axis, i, n = next((axis, item[1], n) for axis, (item, n) in enumerate(zip(dims, plan.shape))
+                      if item[0] is INT and not 0 <= item[1] < n)
+    warn_at_user_line(OutOfBoundsWarning(
+        f"index {i if i >= 0 else i - n} is out of bounds for axis {axis} with size {n}: {what}. NumPy raises an "
+        "IndexError here; x.at[i].get(mode=...) or x.at[i].set(..., mode=...) says what is meant"))
+    return True
 
 
 # --- parsing ----------------------------------------------------------------------------------
