@@ -300,7 +300,7 @@ def test_run_writes_pages_and_keeps_quiet(here, capsys):
 
 def test_run_leaves_the_process_as_it_was(here, capsys):
     cli.main(["run", "--quiet", "script.py"])
-    assert ricalco.jit.__module__ and not ricalco.jit.__globals__["watchers"]
+    assert ricalco.jit.__module__ and not ricalco.jit.__wrapped__.__globals__["watchers"]
     assert ricalco.jit(lambda v: v + 1)(1.0) == 2.0
 
 
