@@ -1,7 +1,6 @@
 """Functions of single elements or small arrays made to work on stacks of them."""
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Callable
