@@ -84,6 +84,13 @@ def place_of(code: CodeType | None, lasti: int) -> Place | None:
     return Place(code.co_filename, line, left or 0, stop or line, right or 0, code.co_qualname)
 
 
+def printable(text: str) -> str:
+    """`text` with control characters escaped, but for line ends and tabs: a terminal would obey them."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text])
+
+
 # --- the user's frame ------------------------------------------------------------------------
 
 def user_frame(depth: int = 1, frame: FrameType | None = None) -> FrameType:
@@ -100,10 +107,10 @@ def user_frame(depth: int = 1, frame: FrameType | None = None) -> FrameType:
         frame = outer
 
 
-def warn_at_user_line(warning: Warning) -> None:
+def warn_at_user_line(warning: Warning | str) -> None:
     """Warn at the line of the user's that is running, however many frames of the library are above it."""
     frame = user_frame()
-    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno,
+    warnings.warn_explicit(warning, UserWarning, frame.f_code.co_filename, frame.f_lineno,
                            module=frame.f_globals.get("__name__"))
 
 
