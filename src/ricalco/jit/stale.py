@@ -18,7 +18,7 @@ from ricalco.jit.checks import MISSING, ArrayContents, Guards, codes_of
 from ricalco.jit.guards import Walk, live_parts
 from ricalco.jit.kinds import kind_of
 from ricalco.jit.records import StaleCapture, TraceRecord, weakly
-from ricalco.python.places import clip, user_frame, warn_at_user_line
+from ricalco.python.places import clip, printable, user_frame, warn_at_user_line
 
 POLICIES = ("warn", "retrace", "error", "ignore")
 
@@ -96,7 +96,7 @@ def _short(value) -> str:
     if isinstance(value, types.FunctionType):
         value = value.__code__
     if isinstance(value, types.CodeType):
-        return f"the code at {value.co_filename.rsplit('/', 1)[-1]}:{value.co_firstlineno}"
+        return f"the code at {printable(value.co_filename.rsplit('/', 1)[-1])}:{value.co_firstlineno}"
     if isinstance(value, Tracer):
         return f"a traced {value.aval.short}"
     if isinstance(value, (np.ndarray, Array)):

@@ -14,6 +14,13 @@ from ricalco.python.users import is_user, known_to_pass_on, passes_on
 _getframe = sys._getframe
 
 
+def printable(text: str, kept: str = "\n\t") -> str:
+    """`text` with control characters escaped, but for those that are `kept`: a terminal would obey them."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text])
+
+
 class Place(NamedTuple):
     """A span of source: lines from 1, columns from 0 in UTF-8 bytes; the function it stands in.
 
@@ -27,12 +34,12 @@ class Place(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
+        return f"{printable(os.path.basename(self.file))}:{self.line}"
 
     @property
     def where(self) -> str:
         """Path and line, the path relative to the working directory if it lies below it."""
-        return f"{short_path(self.file)}:{self.line}"
+        return f"{printable(short_path(self.file))}:{self.line}"
 
     @property
     def text(self) -> str:
@@ -81,14 +88,7 @@ def place_of(code: CodeType | None, lasti: int) -> Place | None:
         return None
     start, stop, left, right = position_at(code, lasti)
     line = start or code.co_firstlineno
-    return Place(code.co_filename, line, left or 0, stop or line, right or 0, code.co_qualname)
-
-
-def printable(text: str) -> str:
-    """`text` with control characters escaped, but for line ends and tabs: a terminal would obey them."""
-    if text.isprintable():
-        return text
-    return "".join([c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text])
+    return Place(code.co_filename, line, left or 0, stop or line, right or 0, printable(code.co_qualname))
 
 
 # --- the user's frame ------------------------------------------------------------------------
