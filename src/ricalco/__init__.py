@@ -91,6 +91,10 @@ _LATE = {
     "pure_callback": "control.callbacks.functions", "remat": "ad_checkpoint", "show_traces": "report"}
 
 
+def __dir__() -> list[str]:
+    return [*{*__all__, *_DOORS}]
+
+
 def __getattr__(name: str):
     if name in _DOORS:
         return _importlib.import_module(f"ricalco.{name}")
@@ -98,10 +102,6 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'ricalco' has no attribute {name!r}")
     found = globals()[name] = getattr(_importlib.import_module(f"ricalco.{_LATE[name]}"), name)
     return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_DOORS})
 
 
 def _of_report(name: str):

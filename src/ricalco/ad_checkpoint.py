@@ -12,3 +12,4 @@ from ricalco.control.calls.residuals import Residual, checkpoint_name, print_sav
 
 __all__ = ["Residual", "checkpoint", "checkpoint_name", "checkpoint_policies", "print_saved_residuals", "remat",
            "saved_residuals"]
+__dir__ = __all__.copy

@@ -26,3 +26,4 @@ from ricalco.control.checks.primitive import Error, check, check_error, check_p,
 __all__ = ["Error", "ErrorCategory", "JaxRuntimeError", "all_checks", "automatic_checks", "check", "check_error",
            "check_p", "checkify", "debug_check", "div_checks", "float_checks", "index_checks", "init_error",
            "nan_checks", "user_checks"]
+__dir__ = __all__.copy

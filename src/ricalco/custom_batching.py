@@ -2,3 +2,4 @@
 from ricalco.control.custom.batching import custom_vmap, sequential_vmap
 
 __all__ = ["custom_vmap", "sequential_vmap"]
+__dir__ = __all__.copy

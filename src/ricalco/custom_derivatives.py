@@ -5,3 +5,4 @@ from ricalco.control.custom.vjp import CustomVJPPrimal, custom_vjp, custom_vjp_c
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_jvp_call_p",
            "custom_vjp", "custom_vjp_call_p", "custom_vjp_primal_tree_values", "linear_call", "zero_from_primal"]
+__dir__ = __all__.copy

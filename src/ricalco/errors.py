@@ -48,3 +48,4 @@ __all__ = [
     "UnexpectedTracerError",
     "XlaRuntimeError",
 ]
+__dir__ = __all__.copy

@@ -18,6 +18,7 @@ from ricalco.ops import arithmetic, conversion, families, gather, indices, refer
 from ricalco.reroll import writing
 
 __all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022
+__dir__ = __all__.copy
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {

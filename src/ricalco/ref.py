@@ -2,3 +2,4 @@
 from ricalco.ops.refs import Ref, addupdate, freeze, get, new_ref, set, swap
 
 __all__ = ["Ref", "addupdate", "freeze", "get", "new_ref", "set", "swap"]
+__dir__ = __all__.copy

@@ -124,6 +124,14 @@ def process(folder: Path, *words: str) -> subprocess.CompletedProcess:
 
 # --- ricalco explain ------------------------------------------------------------------------------
 
+def test_the_version_is_told_both_ways(capsys):
+    assert cli.main(["version"]) == 0
+    told = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == told and told.startswith("ricalco ")
+
+
 def test_explain_prints_the_account(folder):
     done = process(folder, "explain", "model.py:power", "--arg", "x=f32[4,3]", "--arg", "n=3", "--static", "n")
     assert done.returncode == 0, done.stderr

@@ -29,3 +29,4 @@ from ricalco.ops.windows import *  # noqa: F403
 
 __all__ = sorted(name for name in dict(globals())
                  if not name.startswith("_") and name not in ("ricalco", "annotations"))
+__dir__ = __all__.copy

@@ -199,6 +199,7 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
                     break
             return primitive.bind(*args)
     function.__name__ = function.__qualname__ = primitive.name
+    function.__module__ = "ricalco.lax"  # where it is found, by pickle too
     function.__doc__ = doc
     return function
 
