@@ -7,6 +7,7 @@ compares the files with what this writes, and ``make lint`` has Pyright read typ
 """
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -21,6 +22,7 @@ from ricalco.core.values import OPERATORS
 from ricalco.engine import DeviceArray
 from ricalco.numpy.at import IndexedUpdate
 from ricalco.numpy.dtypes import ScalarType
+from ricalco.numpy.universal import ufunc
 
 SOURCE = Path(ricalco.__path__[0])
 HEAD = '''"""Written by tools/stubs.py."""
@@ -56,7 +58,7 @@ RETURNS = {
     "get_printoptions": "dict[str, Any]", "printoptions": "ContextManager[Any]", "scan": "tuple[Any, Any]"}
 # What annotations stand for that say less than is known, or name what is not public.
 VAGUE = {"list": "list[Array]", "tuple": "tuple[Array, ...]", "set": "set[Any]", "Callable": "Callable[..., Any]",
-         **dict.fromkeys(("ConvDimensionNumbers", "UniqueAll", "UniqueCounts", "UniqueInverse"), "Any")}
+         **dict.fromkeys(("ConvDimensionNumbers", "UniqueAll", "UniqueCounts", "UniqueInverse", "ufunc"), "Any")}
 # Results that depend on which arguments there are.
 OVERLOADS = {
     "where": ["(condition: _ArrayLike, *, size: int | None = ..., fill_value: Any = ...) -> tuple[Array, ...]",
@@ -117,6 +119,12 @@ def returned(name: str, function: Callable) -> str:
 
 def constant(name: str, value) -> str:
     """The line for what is no function."""
+    if isinstance(value, ufunc):
+        return f"{name}: ufunc"
+    if value is ufunc:
+        return "\n".join(["class ufunc:", "    nin: int", "    nout: int", "    nargs: int", "    identity: Any",
+                          "    def __call__(self, x1: _ArrayLike, x2: _ArrayLike = ..., /) -> Array: ...",
+                          *methods(ufunc, except_for={*dir(functools.partial)})])
     if isinstance(value, ScalarType):
         return f"{name}: ScalarType"
     if value is Array:
@@ -144,14 +152,17 @@ def door(module: types.ModuleType) -> str:
     return "\n".join(lines)
 
 
+def methods(cls: type, except_for: set[str]) -> list[str]:
+    return [f"    def {name}{signature(getattr(cls, name), returned(name, getattr(cls, name)), method=True)}: ..."
+            for name in public(cls) if name not in except_for]
+
+
 def arrays() -> str:
     """The class `Array`, and what ``x.at[index]`` is."""
     lines = ["_ArrayLike = Array | np.ndarray[Any, Any] | np.generic | bool | int | float | complex", "",
              "class IndexedUpdate:"]
-    lines += [f"    def {name}{signature(getattr(IndexedUpdate, name), 'Array', method=True)}: ..."
-              for name in public(IndexedUpdate) if name not in ("array", "index")]
-    lines += ["", "class IndexedArray:", "    def __getitem__(self, index: Any) -> IndexedUpdate: ...", "",
-              "class Array:"]
+    lines += [*methods(IndexedUpdate, except_for={"array", "index"}), "", "class IndexedArray:",
+              "    def __getitem__(self, index: Any) -> IndexedUpdate: ...", "", "class Array:"]
     lines += [f"    def {head} -> {result}: ..." for head, result in SPECIAL.items()]
     for name in OPERATORS:
         if f"{name}(" not in "".join(SPECIAL):

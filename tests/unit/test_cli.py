@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ricalco
-import ricalco.numpy  # noqa: F401 (it can be loaded once, and `here` forgets what is loaded meanwhile)
+import ricalco.numpy  # it can be loaded once, and `here` forgets what is loaded meanwhile
 from ricalco import cli
 from ricalco.cli import specs, targets, terminal
 from ricalco.report import runs
@@ -22,7 +22,6 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 MODEL = '''\
 import ricalco
-import ricalco.numpy  # noqa: F401 (it can be loaded once, and `here` forgets what is loaded meanwhile)
 import ricalco.numpy as jnp
 import numpy as np
 
@@ -57,7 +56,6 @@ SCRIPT = '''\
 import sys
 import numpy as np
 import ricalco
-import ricalco.numpy  # noqa: F401 (it can be loaded once, and `here` forgets what is loaded meanwhile)
 import ricalco.numpy as jnp
 
 W = np.ones((300, 3), np.float32)
