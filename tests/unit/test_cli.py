@@ -305,6 +305,9 @@ def test_run_writes_pages_and_keeps_quiet(here, capsys):
     assert len(pages) == 7 and "index.html" in pages
     index = (here / "pages" / "index.html").read_text()
     assert all(f'href="{name}"' in index for name in pages if name != "index.html")
+    # Times, reasons and what was taken are on it, and a style.
+    for text in ("traced again because", "took from outside", "compile <b>", "never called", "<style>:root"):
+        assert text in index, text
 
 
 def test_run_leaves_the_process_as_it_was(here, capsys):

@@ -176,9 +176,9 @@ def table(section: Section, places: Places, numbers: Iterator[int]) -> str:
     if not section.rows:
         return none(f"{section.title.capitalize()}. {section.note}")
     placed = any(row.at for row in section.rows)
-    heads = "".join(f'<th scope="col"{" class=num" if column.number else ""}>'
-                    f"{f'<button type=button>{escape(column.title)}</button>' if column.title else ''}</th>"
-                    for column in (*section.columns, *[Column("line")] * placed))
+    heads = "".join(f'<th scope="col"{kind}>{f"<button type=button>{escape(title)}</button>" if title else ""}</th>'
+                    for title, kind in [*[(c.title, " class=num" if c.number else "") for c in section.columns],
+                                        *[("line", " class=at")] * placed])
     rows = []
     for row in section.rows:
         number = places.number(row.place)
@@ -195,7 +195,8 @@ def table(section: Section, places: Places, numbers: Iterator[int]) -> str:
 def td(cell: Cell, column: Column) -> str:
     kinds = " ".join(filter(None, ("num" if column.number else "", cell.style)))
     key = f' data-v="{cell.key}"' if cell.key is not None else ""
-    return f'<td{f" class={chr(34)}{kinds}{chr(34)}" if kinds else ""}{key}>{escape(cell.text)}</td>'
+    text = f'<a href="{escape(cell.link)}">{escape(cell.text)}</a>' if cell.link else escape(cell.text)
+    return f'<td{f" class={chr(34)}{kinds}{chr(34)}" if kinds else ""}{key}>{text}</td>'
 
 
 def none(text: str) -> str:

@@ -18,10 +18,19 @@ _PRINTED = 16
 
 
 class Cell(NamedTuple):
-    """Text of one style: ``heading name type value place code dim warn error``, or none; `key` is what it sorts by."""
+    """Text of one style: ``heading name type value place code dim warn error``, or none.
+
+    Attributes
+    ----------
+    key : float or None
+        What it sorts by.
+    link : str
+        Where it leads to on a page.
+    """
     text: str
     style: str = ""
     key: float | None = None
+    link: str = ""
 
 
 class Column(NamedTuple):
