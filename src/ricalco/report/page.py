@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ricalco.avals.memory import cached
 from ricalco.ir import ClosedJaxpr
 from ricalco.report.page_html import Places, data_block, escape, ranges, short_file
-from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, rows_by_place, size
+from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, size
 from ricalco.report.page_source import Recorded, legend, lines_of, source_pane
 from ricalco.report.sections import Cell, Column, Section, line_notes, sections, totals
 from ricalco.report.words import count_text, size_text, time_text
@@ -165,7 +165,7 @@ def time_bar(seconds: dict[str, float]) -> str:
 def fact_tabs(found: Sequence[Section], places: Places) -> list[Tab]:
     """A table for each section that has something to say; captures always, for none is news too."""
     numbers = itertools.count()
-    tabs = [Tab(section.name, section.tab, len(section.rows), table(section, places, numbers))
+    tabs = [Tab(section.name, section.tab, sum([row.count for row in section.rows]), table(section, places, numbers))
             for section in found if section.tab and (section.rows or section.news)]
     return sorted(tabs, key=lambda tab: tab.name == "signature")  # which the head tells in short
 
@@ -208,11 +208,7 @@ def program_tabs(account, places: Places) -> tuple[list[Tab], Recorded]:
     loops = unrolled(account)
     bodies, rows = jaxpr_bodies(account.jaxpr, places), RowPage(places, "equation", loops)
     found = [Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), rows.page(bodies))]
-    counts: Counter = Counter()
-    for number, count in rows_by_place(bodies).items():
-        if number >= 0:
-            place = places.places[number]
-            counts[place.file, place.line] += count
+    counts = Counter({line: count for line, (count, place) in account.recorded.items() if place is not None})
     text = account.stablehlo
     if text is None:
         why = ("The function raised: there is nothing to lower." if account.error is not None
