@@ -429,10 +429,13 @@ def test_what_programs_in_the_program_take_and_record_is_told():
 
 
 def test_arrays_that_are_alike_are_counted_each():
-    arrays = [np.ones(3, np.float32) for _ in range(4)]
-    account = ricalco.explain(lambda x: sum(x + a for a in arrays))(1.0)
+    def f(x):
+        for _ in range(4):
+            x = x + NEST_B[::-1]
+        return x
+    account = ricalco.explain(f)(1.0)
     tab = re.search(r">Captures<i data-count=\"(\d+)", page(account))[1]
-    assert len(account.captures) == int(tab) and account.to_text().split("\n")[1].startswith("  4 arrays (48 B)")
+    assert len(account.captures) == int(tab) == 5 and account.to_text().split("\n")[1].startswith("  4 arrays (64 B)")
 
 
 def test_printing_where_there_is_no_terminal_is_nothing():
