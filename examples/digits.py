@@ -33,12 +33,12 @@ HIDDEN = 128
 TARGET = 0.96
 
 
-def load(seed: int):
+def load(seed: int) -> list[np.ndarray]:
     """Images as float32[n,64] in [0, 1] and labels as int32[n], for training and for testing."""
-    digits = load_digits()
-    images = (digits.data / 16).astype(np.float32)
-    labels = digits.target.astype(np.int32)
-    return train_test_split(images, labels, test_size=0.2, random_state=seed, stratify=labels)
+    images, labels = map(np.asarray, load_digits(return_X_y=True))
+    split = train_test_split((images / 16).astype(np.float32), labels.astype(np.int32), test_size=0.2,
+                             random_state=seed, stratify=labels)
+    return [np.asarray(part) for part in split]
 
 
 def new_parameters(rng: np.random.Generator) -> dict:
@@ -96,7 +96,7 @@ def train(train_step, params, images, labels, epochs: int, rng: np.random.Genera
                 batch = order[start:start + BATCH]
                 params, velocity, loss = train_step(params, velocity, images[batch], labels[batch])
                 losses.append(loss)  # still on the device; reading it here would wait for the step
-            progress.update(task, advance=1, loss=f"{float(loss):.4f}")
+            progress.update(task, advance=1, loss=f"{float(losses[-1]):.4f}")
     return params, velocity, np.array([float(x) for x in losses])
 
 
@@ -149,13 +149,13 @@ def time_step(train_step, arguments, repeats: int = 100) -> float:
     """Seconds of one step with a known signature."""
     start = perf_counter()
     for _ in range(repeats):
-        *_, loss = train_step(*arguments)
-    loss.block_until_ready()
+        results = train_step(*arguments)
+        ricalco.block_until_ready(results)
     return (perf_counter() - start) / repeats
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

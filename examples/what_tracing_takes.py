@@ -165,7 +165,7 @@ def cond_is_a_real_conditional() -> None:
     record, = ricalco.last_traces(roots)
     show("mapped over, the predicate differs from row to row: cond becomes a select, and the record says so",
          "\n".join(f"{s.primitive} of {s.branches} branches became a select of {s.size} rows at {s.place}: "
-                   f"{s.place.text}" for s in record.selected))
+                   f"{s.place and s.place.text}" for s in record.selected))
     show("jaxpr", record.jaxpr)
 
 

@@ -147,7 +147,8 @@ def main(arguments: list[str]) -> int:
         return run([executable, "examples/digits.py", *rest])
     if purpose == "bench":
         return run([executable, "bench/run.py", *rest])
-    return run([executable, "-m", "ruff", "check", "src", "tests", "bench", "examples", "tools", *rest])
+    style = run([executable, "-m", "ruff", "check", "src", "tests", "bench", "examples", "tools", *rest])
+    return run([executable, "-m", "pyright", "--pythonpath", executable], PYTHONPATH=str(ROOT / "src")) or style
 
 
 if __name__ == "__main__":

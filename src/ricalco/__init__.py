@@ -93,6 +93,10 @@ _LATE = {
     "pure_callback": "control.callbacks.functions", "remat": "ad_checkpoint", "show_traces": "report"}
 
 
+def __dir__() -> list[str]:
+    return [*{*__all__, *_DOORS}]
+
+
 def _late(name: str):
     if name in _DOORS:
         return _importlib.import_module(f"ricalco.{name}")
@@ -100,7 +104,7 @@ def _late(name: str):
     return found
 
 
-__getattr__, __dir__ = _door(globals(), _late)
+__getattr__, _ = _door(globals(), _late)
 
 
 def _of_report(name: str):

@@ -52,3 +52,4 @@ __all__ = [
     "XlaRuntimeError",
     "full_traceback",
 ]
+__dir__ = __all__.copy

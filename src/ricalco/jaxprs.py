@@ -19,6 +19,7 @@ from ricalco.python.doors import door as _door
 from ricalco.reroll import writing
 
 __all__ = ["Literal", "PRIMITIVES", "check", "dce", "evaluate", "parse", "summary"]  # noqa: RUF022
+__dir__ = __all__.copy
 
 # Every primitive, by the name that programs print.
 PRIMITIVES: dict[str, Primitive] = {

@@ -22,6 +22,7 @@ from ricalco.tracing.observation.observer import Observer
 from ricalco.transforms.arguments import check_callable, function_name, transformed
 
 __all__ = ["Difference", "ImpureFunctionError", "PurityReport", "assert_static", "check_pure"]
+__dir__ = __all__.copy
 
 _LIMIT = 20  # differences that are told
 # What can make the next trace another one.

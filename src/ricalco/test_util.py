@@ -14,6 +14,7 @@ from ricalco.transforms import jvp, linearize, vjp
 from ricalco.transforms.arguments import argument_names, check_array, check_callable, function_name
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
+__dir__ = __all__.copy
 
 _MODES = ("fwd", "rev", "lin")
 _TOLERANCES = {"float64": 1e-5, "complex128": 1e-5, "float32": 2e-3, "complex64": 2e-3, "float16": 2e-2,

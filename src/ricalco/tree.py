@@ -14,3 +14,4 @@ from ricalco.tree_util import tree_unflatten as unflatten
 
 __all__ = ["all", "broadcast", "flatten", "flatten_with_path", "leaves", "leaves_with_path", "map", "map_with_path",
            "reduce", "structure", "transpose", "unflatten"]
+__dir__ = __all__.copy

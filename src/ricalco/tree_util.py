@@ -18,6 +18,7 @@ __all__ = [
     "register_pytree_with_keys_class", "register_static", "tree_all", "tree_broadcast", "tree_flatten",
     "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path", "tree_reduce",
     "tree_structure", "tree_transpose", "tree_unflatten", "treedef_children", "treedef_is_leaf", "treedef_tuple"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True)

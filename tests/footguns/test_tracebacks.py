@@ -212,7 +212,7 @@ def test_an_error_is_pickled_and_copied_as_before():
 def test_a_public_function_is_pickled_by_its_name():
     for function in (jnp.zeros, jnp.amax, lax.reshape, ricalco.grad, ricalco.checkpoint, ricalco.explain):
         assert pickle.loads(pickle.dumps(function)) is function
-    assert jnp.amax is jnp.max and "zeros" in dir(jnp) and "grad" in dir(ricalco)
+    assert jnp.amax.__name__ == "amax" and "zeros" in dir(jnp) and "grad" in dir(ricalco)
 
 
 def test_deep_recursion_still_ends_in_a_recursion_error():

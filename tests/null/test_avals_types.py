@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import math
 import pickle
 import threading
 
@@ -74,6 +75,17 @@ def test_avals_are_immutable(change):
 def test_bad_avals(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("shape", [(2 ** 60,), (2 ** 32, 2 ** 32), (2 ** 45, 2), (2 ** 31, 2 ** 31, 0), (10 ** 30,)])
+def test_types_that_no_memory_holds_are_for_talking_only(shape):
+    aval = ShapedArray(shape, "float32")
+    assert aval.shape == shape and aval.size == math.prod(shape) and ShapedArray(shape, "float32") is aval
+    with pytest.raises(MemoryError, match=r"no memory holds an array of type f32\[.*\]: more than 128 TiB"):
+        aval.mlir
+    with pytest.raises(AttributeError, match="has no attribute 'colour'"):
+        aval.colour
+    assert ShapedArray((2 ** 45,), "float32").mlir == f"tensor<{2 ** 45}xf32>"
 
 
 def test_many_threads_intern_one_object():

@@ -258,12 +258,34 @@ def test_nested_constants_are_given_in_the_order_of_the_text():
     ("{ lambda ; . let  in ()", 1, 24, "expected '}' at the end"),
     ("let f = { lambda ; . let  in () } in\nlet f = { lambda ; . let  in () } in", 2, 5, "`f` is defined twice"),
     ("let f = { lambda ; . let jit[name=f jaxpr=f]  in () } in\n{ lambda ; . let jit[name=f jaxpr=f]  in () }", 1, 43,
-     "`f` contains itself")])
+     "`f` contains itself"),
+    ("{ lambda ; a:f32[2 3]. let  in () }", 1, 14, "expected a type such as f32.2,3., found 'f32.2'"),
+    (f"{{ lambda ; a:f32[{'9' * 5000}]. let  in () }}", 1, 14, "9{40}... has no value: Exceeds the limit"),
+    (f"{{ lambda ; . let  in ({'9' * 5000}:i32[],) }}", 1, 23, "^.{,90} is not a value of int32: Exceeds the limit"),
+    (f"{{ lambda ; a:f32[]. let b:f32[] = odd[k=({'9' * 5000},)] a in () }}", 1, 42, "9{40}... has no value"),
+    (f"{{ lambda ; a:f32[]. let b:f32[] = sin {'a' * 5000} in () }}", 1, 39, "^.{,1000}$"),
+    (r"{ lambda ; a:f32[]. let b:f32[] = odd[k='\N{no}'] a in () }", 1, 41, "expected the value of a parameter"),
+    (r"{ lambda ; a:f32[]. let b:f32[] = odd[k='\d'] a in () }", 1, 41, "expected the value of a parameter"),
+    (r"{ lambda ; a:f32[]. let b:f32[] = odd[k='\UFFFFFFFF'] a in () }", 1, 41, "has no value: .*unicode error"),
+    (r"{ lambda ; a:f32[]. let b:f32[] = odd[name='\x'] a in () }", 1, 44, "expected a name"),
+    ("{ lambda ; a:f32[]. let b:f32[] = odd[k=(xj)] a in () }", 1, 41, "xj. has no value: complex"),
+    ("{ lambda ; a:f32[]. let b:f32[] = odd[k=ShapedArray(float31[2])] a in () }", 1, 41, "float31 has no value"),
+    ("{ lambda ; a:f32[]. let b:f32[] = odd[k=frozenset({Window(size=(1,))})] a in () }", 1, 52, "^((?!let).)*$"),
+    (f"{{ lambda ; a:Ref{{f32[2]}}. let b:f32[] <- a[{'9' * 5000}] in () }}", 1, 44, "9{40}... has no value"),
+    (f"{{ lambda ; a:Ref{{f32[2]}}. let b:f32[] <- a[:{'9' * 5000}] in () }}", 1, 44, "9{40}... has no value"),
+    ("{ lambda ; a:f32[]. let b:f32[] = odd[k=x\x1b[2J] a in () }", 1, 42, r"found '\\x1b")])
 def test_errors_say_where_and_what(text, line, column, message):
     with pytest.raises(JaxprSyntaxError, match=message) as caught:
         parse(text)
     assert (caught.value.line, caught.value.column) == (line, column), str(caught.value)
     assert str(caught.value).startswith(f"line {line}, column {column}: ") and isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("opening", ["{ lambda ; a:f32[]. let b:f32[] = odd[k=", "{ lambda ; a:", ""], ids=repr)
+def test_text_that_is_nested_too_deeply(opening):
+    deep = {"": "{ lambda ; . let odd[k="}.get(opening, "Ref{" if opening.endswith("a:") else "(")
+    with pytest.raises(JaxprSyntaxError, match=r"^line 1, column \d{3,}: programs or values are nested too deeply$"):
+        parse(opening + deep * 100_000)
 
 
 def test_text_must_be_text():

@@ -42,6 +42,14 @@ MANY = "\n".join([
     "", "def inner(x):", *[f"    x = jnp.sin(x) + {i}.0" for i in range(40)], "    return x", ""])
 
 
+# Lines longer than any pane, in a file of their own; a line of the second kind has more to be said of it than fits.
+LONG = "\n".join([
+    "import numpy as np, ricalco, ricalco.numpy as jnp", "W, V = np.ones((4, 4), np.float32), np.ones(4, np.float32)",
+    "SCALES = [0.5, 0.25]", "def long(x, n=2):", "    if x.ndim > 1:", "        for i in range(n):",
+    "            print('tracing the shape', x.shape, x.ndim, SCALES[0], V.shape, n)",
+    f"            x = jnp.tanh(x @ W + V) * SCALES[0]{' + jnp.sin(x) * SCALES[1] - V' * 30}", "    return x @ W", ""])
+
+
 def place(function, text: str) -> Place:
     """Where `text` first stands in a function."""
     lines, start = inspect.getsourcelines(function)

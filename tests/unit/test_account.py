@@ -1,6 +1,7 @@
 """The account of a trace: its text, its JSON, and that making one changes nothing."""
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -14,6 +15,8 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
+from ricalco import lax
+from ricalco.report.page import page
 from ricalco.report.sections import Cell, Column, Row, sections
 from ricalco.report.text import Styled, cut
 from ricalco.report.words import middle_out, runs_of, value_text
@@ -389,6 +392,60 @@ def test_arrays_of_one_line_and_type_are_told_apart():
     rows = {read.path.partition(" of ")[0]: [account.equations[i][0] for i in read.equations]
             for read in account.arrays}
     assert rows == {"closure first": ["mul"], "closure second": ["div"], "second * 2.0": ["add"]}
+
+
+NEST_W, NEST_B, NEST_RATE, NEST_LIMIT = np.ones((4, 4), np.float32), np.arange(4, dtype=np.float32), 0.5, [3]
+
+
+def nested(x):
+    def body(carry, row):
+        new = jnp.tanh(carry @ NEST_W + row * NEST_B)  # four equations
+        return new * NEST_RATE, new.sum()  # two equations
+    last, _ = lax.scan(body, jnp.zeros(4), x)
+    last = last + NEST_W[0]  # one equation
+    out = ricalco.jit(lambda v: v - NEST_RATE)(last)
+    return lax.fori_loop(0, NEST_LIMIT[0], lambda i, c: c * NEST_B, out)
+
+
+def test_what_programs_in_the_program_take_and_record_is_told():
+    account = ricalco.explain(nested)(np.ones((4, 4), np.float32))
+    reads = {read.path: read for read in account.captures}
+    assert set(reads) == {f"global NEST_{name}" for name in ("W", "B", "RATE", "W[0]", "LIMIT[0]")}
+    rate, = [read for read in account.captures if read.path == "global NEST_RATE"]
+    held = {name for name, _ in (account.equations[n] for n in rate.equations)}
+    assert rate.roles == ("literal",) and held == {"scan", "jit"}
+    assert reads["global NEST_W[0]"].roles == ("constvar",) and len(account.arrays) == 3
+    counts = re.findall(r"^    1x +(\d+) +\d+  ( .*?)(?:  #.*)?$", account.to_text(), re.M)
+    assert [count for count, text in counts if "new" in text or "NEST_W[0]" in text] == ["4", "2", "1"]
+    # The page says the same, line by line; so does the account of a trace that was not observed.
+    shown = re.findall(r'<i class="y"[^>]*>([\d,]*)</i><i class="z">(\d+)</i>', page(account))
+    text = re.findall(r"^    [ \dx]+?x? +(\d*) +(\d+)  ", account.to_text(), re.M)
+    assert {line: n for n, line in shown if n} == {line: n for n, line in text if n} != {}
+    jitted = ricalco.jit(nested)
+    jitted(np.ones((4, 4), np.float32))
+    assert jitted.accounts()[0].recorded == account.recorded
+    head, tab = account.to_text().split("\n")[1], re.search(r">Captures<i data-count=\"(\d+)", page(account))[1]
+    assert head.startswith("  3 arrays (96 B) and 2 values taken") and tab == "5"
+
+
+def test_arrays_that_are_alike_are_counted_each():
+    def f(x):
+        for _ in range(4):
+            x = x + NEST_B[::-1]
+        return x
+    account = ricalco.explain(f)(1.0)
+    tab = re.search(r">Captures<i data-count=\"(\d+)", page(account))[1]
+    assert len(account.captures) == int(tab) == 5 and account.to_text().split("\n")[1].startswith("  4 arrays (64 B)")
+
+
+def test_printing_where_there_is_no_terminal_is_nothing():
+    def f(x):
+        print("nobody reads this", flush=True)
+        return x
+    with contextlib.redirect_stdout(None):
+        account = ricalco.explain(f)(1.0)
+        assert sys.stdout is None
+    assert account.printed[0].text == "nobody reads this\n"
 
 
 def test_threads_explain_side_by_side():

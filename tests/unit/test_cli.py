@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ricalco
+import ricalco.numpy  # it can be loaded once, and `here` forgets what is loaded meanwhile
 from ricalco import cli
 from ricalco.cli import specs, targets, terminal
 from ricalco.report import runs
@@ -123,6 +124,14 @@ def process(folder: Path, *words: str) -> subprocess.CompletedProcess:
 
 
 # --- ricalco explain ------------------------------------------------------------------------------
+
+def test_the_version_is_told_both_ways(capsys):
+    assert cli.main(["version"]) == 0
+    told = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == told and told.startswith("ricalco ")
+
 
 def test_explain_prints_the_account(folder):
     done = process(folder, "explain", "model.py:power", "--arg", "x=f32[4,3]", "--arg", "n=3", "--static", "n")
@@ -296,6 +305,9 @@ def test_run_writes_pages_and_keeps_quiet(here, capsys):
     assert len(pages) == 7 and "index.html" in pages
     index = (here / "pages" / "index.html").read_text()
     assert all(f'href="{name}"' in index for name in pages if name != "index.html")
+    # Times, reasons and what was taken are on it, and a style.
+    for text in ("traced again because", "took from outside", "compile <b>", "never called", "<style>:root"):
+        assert text in index, text
 
 
 def test_run_leaves_the_process_as_it_was(here, capsys):

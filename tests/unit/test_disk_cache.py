@@ -1,5 +1,6 @@
 """Compiled programs on disk: found by other processes, never loaded when damaged, bounded, and no reason to fail."""
 import errno
+import hashlib
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from ricalco.avals import ShapedArray
 from ricalco.core import effects
 from ricalco.engine import Executable, disk_cache, executable_for
 from ricalco.engine.disk_cache import DiskCache, canonical, key_of
+from ricalco.engine.executable import FORMAT
 
 SOURCE = Path(__file__).parents[2] / "src"
 F32 = ShapedArray((), "float32")
@@ -186,7 +188,8 @@ def test_everything_about_a_loaded_program_is_as_before(cache):
     assert after.memory_analysis() == before.memory_analysis()
     x = jnp.ones((64, 64))
     assert float(after(x, jnp.ones((64, 64)))[1]) == 4096.0 and x.is_deleted()
-    assert Executable.deserialize(after.executable.serialize()).reused_donations() == {0}
+    assert Executable.deserialize(
+        after.executable.serialize(), after.executable.out_avals, donated=[0]).reused_donations() == {0}
 
 
 def test_the_account_says_that_a_program_was_loaded(cache):
@@ -316,18 +319,28 @@ def spoil(kind: str, data: bytes) -> bytes:
     middle = len(data) // 2
     return {"empty": b"", "cut": data[:middle], "cut in the head": data[:50], "no payload": data[:32 + 12 + 32],
             "a bit": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:], "longer": data + b"x",
-            "another name": b"\0" * 32 + data[32:], "noise": os.urandom(len(data)),
-            "another magic": data[:32] + b"other-xla-1\n" + data[44:]}[kind]
+            "noise": os.urandom(len(data)), "another magic": b"other" + data[5:],
+            "facts of nothing, sealed": sealed(b"{}\n" + data.partition(b"\n")[2][32:].partition(b"\n")[2]),
+            "no facts, sealed": sealed(b""), "no program, sealed": sealed(
+                data.partition(b"\n")[2][32:].partition(b"\n")[0] + b"\n")}[kind]
 
 
-@pytest.mark.parametrize("kind", ["empty", "cut", "cut in the head", "no payload", "a bit", "longer", "another name",
-                                  "noise", "another magic"])
+def sealed(body: bytes) -> bytes:
+    """An entry of `module()` that says of itself that it is whole."""
+    key = bytes.fromhex(key_of(module(), [F32]))
+    return FORMAT + hashlib.sha256(key + body).digest() + body
+
+
+@pytest.mark.parametrize("kind", ["empty", "cut", "cut in the head", "no payload", "a bit", "longer", "noise",
+                                  "another magic", "facts of nothing, sealed", "no facts, sealed",
+                                  "no program, sealed"])
 def test_a_damaged_entry_is_compiled_again(kind, cache):
     executable_for(module(), [F32])
     (path,) = entries(cache)
     good = path.read_bytes()
     path.write_bytes(spoil(kind, good))
-    again = executable_for(module(), [F32])
+    with pytest.warns(UserWarning, match=rf"{key_of(module(), [F32])}.* does not hold the program that it should"):
+        again = executable_for(module(), [F32])
     assert not again.from_disk and run(again) == 6.0
     assert entries(cache) == [path] and executable_for(module(), [F32]).from_disk, "and kept again"
 
@@ -335,11 +348,12 @@ def test_a_damaged_entry_is_compiled_again(kind, cache):
 def test_an_entry_of_another_jaxlib_is_dropped(cache, monkeypatch):
     from ricalco.engine import executable as engine_executable
     monkeypatch.setattr(engine_executable, "target", lambda: "jaxlib 0.0.1, cpu z80")
-    foreign = Executable(module(), [F32]).serialize()
-    monkeypatch.undo()
     key = key_of(module(), [F32])
+    foreign = Executable(module(), [F32]).serialize(bytes.fromhex(key))
+    monkeypatch.undo()
     cache.write(key, foreign)
-    made = executable_for(module(), [F32])
+    with pytest.warns(UserWarning, match="a program made for 'jaxlib 0.0.1, cpu z80"):
+        made = executable_for(module(), [F32])
     assert not made.from_disk and cache.read(key) != foreign and executable_for(module(), [F32]).from_disk
 
 
@@ -348,7 +362,51 @@ def test_an_entry_of_another_program_under_this_name_is_dropped(cache):
     executable_for(module("0x40400000"), [F32])
     mine, other = [Path(cache.path(key_of(module(number), [F32]))) for number in ("0x40000000", "0x40400000")]
     mine.write_bytes(other.read_bytes())
-    assert run(executable_for(module(), [F32])) == 6.0
+    with pytest.warns(UserWarning, match="not an executable that serialize.. wrote under this key"):
+        assert run(executable_for(module(), [F32])) == 6.0
+
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no such owners and kinds there")
+
+
+@posix
+@pytest.mark.parametrize("kind", ["fifo", "open to others", "link to a device"])
+def test_an_entry_that_is_no_file_of_this_user_is_compiled_again(kind, cache):
+    executable_for(module(), [F32])
+    (path,) = entries(cache)
+    if kind == "open to others":
+        path.chmod(0o666)
+    else:
+        path.unlink()
+        os.mkfifo(path) if kind == "fifo" else path.symlink_to("/dev/zero")
+    with pytest.warns(UserWarning, match="not a file that only this user can write"):
+        made = executable_for(module(), [F32])
+    assert not made.from_disk and run(made) == 6.0
+    assert executable_for(module(), [F32]).from_disk and path.is_file() and path.stat().st_mode & 0o777 == 0o600
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_a_directory_that_others_can_write_is_not_used(mode, cache):
+    executable_for(module(), [F32])
+    kept = entries(cache)
+    os.chmod(cache.directory, mode)
+    refusal = rf"others can write there \(owner \d+, mode {mode:o}\).*RICALCO_CACHE_DIR"
+    with pytest.warns(UserWarning, match=refusal) as told:
+        for number in ("0x40000000", "0x40400000"):
+            made = executable_for(module(number), [F32])
+            assert not made.from_disk
+    assert len(told) == 1 and entries(cache) == kept and run(made) == 9.0
+    os.chmod(cache.directory, 0o700)
+    assert executable_for(module(), [F32]).from_disk
+
+
+def test_an_entry_larger_than_the_cache_is_not_read(cache):
+    executable_for(module(), [F32])
+    (path,) = entries(cache)
+    os.truncate(path, 1 << 40)
+    cache.limit = 1 << 39
+    assert run(executable_for(module(), [F32])) == 6.0 and path.stat().st_size < 1 << 20
 
 
 def test_a_directory_in_the_place_of_an_entry(cache):
@@ -370,7 +428,7 @@ def test_a_full_or_read_only_disk_costs_one_warning(code, cache, monkeypatch):
         assert run(executable_for(module(), [F32])) == 6.0
         assert run(executable_for(module("0x40400000"), [F32])) == 9.0
     assert len(told) == 1
-    assert re.search(rf"cannot be kept in .*cache: {re.escape(os.strerror(code))}. .* memory only; RICALCO_CACHE_DIR",
+    assert re.search(rf"cannot be kept in '.*cache': {re.escape(os.strerror(code))}. .* memory only; RICALCO_CACHE_DIR",
                      str(told[0].message))
     assert not list(Path(cache.directory).iterdir()), "nothing unfinished stays"
 
@@ -491,6 +549,8 @@ def test_settings(cache, tmp_path):
     assert not executable_for(module(), [F32]).from_disk
     with pytest.raises(TypeError, match="compilation_cache_dir=3: expected a path"):
         ricalco.config.update("compilation_cache_dir", 3)
+    with pytest.raises(ValueError, match=r"compilation_cache_dir='a.x00b': a path has no NUL"):
+        ricalco.config.update("compilation_cache_dir", "a\0b")
     with pytest.raises(ValueError, match="compilation_cache_max_size=-1: expected a number of bytes"):
         ricalco.config.update("compilation_cache_max_size", -1)
     with pytest.raises(AttributeError, match="compilation_cache_colour"):
@@ -498,7 +558,8 @@ def test_settings(cache, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("1000", 1000), ("500M", 500 << 20), ("2G", 2 << 30),
-                                            ("1.5 GiB", 3 << 29), ("10kb", 10 << 10)])
+                                            ("1.5 GiB", 3 << 29), ("10kb", 10 << 10), ("9" * 400 + ".5", sys.maxsize),
+                                            ("9" * 5000 + "T", sys.maxsize)])
 def test_sizes(text, size):
     assert disk_cache._size(text) == size
 

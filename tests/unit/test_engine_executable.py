@@ -1,5 +1,6 @@
 """Compiling, running, donating, inspecting and keeping programs."""
 import doctest
+import math
 import pickle
 
 import numpy as np
@@ -93,8 +94,9 @@ def test_a_failed_run_is_a_clear_error_and_the_next_one_works(add, capfd):
     assert add([array(1), array(2)])[0].tolist() == [3.0] * 4
 
 
-def test_running_out_of_memory_is_an_error():
-    huge = shaped((1 << 50,), dtypes.float32)
+def test_running_out_of_memory_is_an_error(monkeypatch):
+    monkeypatch.setattr("ricalco.engine.executable._memory", lambda: math.inf)  # as where the system does not tell
+    huge = shaped((1 << 44,), dtypes.float32)
     run = Executable(f"func.func @main(%a: tensor<f32>) -> {huge.mlir} {{\n  %0 = stablehlo.broadcast_in_dim %a, "
                      f"dims = [] : (tensor<f32>) -> {huge.mlir}\n  return %0 : {huge.mlir} }}", [huge])
     with pytest.raises(XlaRuntimeError, match=r"[Oo]ut of memory"):
@@ -163,16 +165,24 @@ def test_analyses(add):
     assert add.hlo_text().startswith("HloModule") and "f32[4]" in add.hlo_text()
 
 
+def test_results_larger_than_the_memory_are_an_error_before_the_compiler_is_asked(monkeypatch):
+    monkeypatch.setattr("ricalco.engine.executable._memory", lambda: 19)
+    with pytest.raises(MemoryError, match=r"the results take 0.0 GiB \(the largest is f32\[4\]\), and this machine"):
+        Executable("not even a program", OUT)
+    monkeypatch.setattr("ricalco.engine.executable._memory", lambda: 20)
+    assert Executable(ADD, OUT)([array(), array()])[0].tolist() == [2.0] * 4
+
+
 # --- keeping programs -----------------------------------------------------------------------------------
 
 
 def test_executables_survive_as_bytes():
     run = Executable(DONATING, [F4], donated=[0, 1])
-    loaded = Executable.deserialize(run.serialize())
+    loaded = Executable.deserialize(run.serialize(), [F4], donated=[0, 1])
     assert loaded.out_avals == [F4] and loaded.donated == (0, 1) and loaded.reused_donations() == {0}
     a = array(1)
     assert loaded([a, array(5, size=2), array(2)])[0].tolist() == [8.0] * 4 and a.is_deleted()
-    weak = Executable.deserialize(Executable(ADD, OUT).serialize())
+    weak = Executable.deserialize(Executable(ADD, OUT).serialize(), OUT)
     assert weak.out_avals == OUT and weak([array(1), array(2)])[1].weak_type
 
 
@@ -180,10 +190,15 @@ def test_damaged_or_foreign_bytes_are_refused(add, monkeypatch):
     data = add.serialize()
     for damaged in (b"", b"text", data[:-1], data[:40], data[:100] + b"!" + data[101:], data + b"!"):
         with pytest.raises(ValueError, match="not an executable that serialize"):
-            Executable.deserialize(damaged)
+            Executable.deserialize(damaged, OUT)
+    with pytest.raises(ValueError, match="under this key"):
+        Executable.deserialize(data, OUT, key=b"another")
+    for other, given in (([F4], {}), (OUT[::-1], {}), (OUT, {"donated": [0]}), (OUT, {"callbacks": [abs]})):
+        with pytest.raises(ValueError, match=r"a program made for '.*results f32\[4\] f32\[\]; donated \[\].*expected"):
+            Executable.deserialize(data, other, **given)
     monkeypatch.setattr("ricalco.engine.executable.target", lambda: "jaxlib 99")
-    with pytest.raises(ValueError, match=r"made for jaxlib 0.*this is jaxlib 99"):
-        Executable.deserialize(data)
+    with pytest.raises(ValueError, match=r"made for 'jaxlib 0.*expected 'jaxlib 99"):
+        Executable.deserialize(data, OUT)
 
 
 def test_the_target_names_what_code_depends_on():

@@ -80,7 +80,7 @@ def test_ordinary_use_never_asks_for_jax():
             run = Executable(text, [aval])
             y, = run([x])
             run.serialize(), run.cost_analysis(), run.memory_analysis(), run.hlo_text()
-            Executable.deserialize(run.serialize())([y])
+            Executable.deserialize(run.serialize(), [aval])([y])
             x.delete()
             for use in (repr, np.asarray, DeviceArray.block_until_ready, lambda x: run([x])):
                 try:
@@ -157,6 +157,50 @@ def test_compiling_from_several_threads():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is bounded there")
+def test_reading_what_there_was_no_memory_for_is_an_error():
+    told = run_python("""
+        import json, resource
+        import numpy as np
+        import ricalco, ricalco.numpy as jnp
+        used = int(open("/proc/self/statm").read().split()[0]) * 4096
+        resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30),) * 2)
+        made = ricalco.jit(lambda a: jnp.linspace(0, a, 2 ** 30))(1.0)
+        told = []
+        for use in (np.asarray, repr, lambda x: x.__dlpack__(), lambda x: x.unsafe_buffer_pointer(),
+                    lambda x: x.block_until_ready()):
+            try:
+                use(made)
+            except ricalco.errors.XlaRuntimeError as error:
+                told.append(str(error))
+        print(json.dumps(told))
+    """)
+    assert len(told) == 5 and all("Out of memory" in text for text in told)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64"])
+def test_constant_integers_divided_by_zero_do_not_end_the_process(dtype):
+    # XLA folds them, 0.10 by the processor's own division; what comes is what dividing arrays gives.
+    code = """
+        import json
+        import ricalco, ricalco.numpy as jnp
+        from ricalco import lax
+        ricalco.config.update("enable_x64", True)
+        def f(x):
+            zero, seven = jnp.zeros_like(x), jnp.full_like(x, 7)
+            return (lax.div(zero, zero), lax.rem(seven, zero), lax.div(seven, x - x), seven // zero, lax.div(x, zero),
+                    lax.div(seven, zero + 2), lax.rem(x, zero + 5))
+        x = jnp.full((2, 3), 9, "DTYPE")
+        print(json.dumps([[y.ravel()[0].item() for y in g(x)] for g in (
+            ricalco.jit(f), lambda x: lax.map(f, x), lambda x: lax.fori_loop(0, 2, lambda i, c: f(x), f(x)))]))
+    """
+    ones = int(~np.zeros((), dtype))
+    quotient = int(np.asarray(ones, dtype))
+    whole = ricalco.jit(lambda x, y: x // y)  # in a division that is not constant
+    floor = np.asarray(whole(np.full(1, 7, dtype), np.zeros(1, dtype))).astype(dtype)[0].item()
+    assert run_python(code.replace("DTYPE", dtype)) == [[quotient, 7, quotient, floor, quotient, 3, 4]] * 3
+
+
 def test_a_forked_child_gets_an_error_instead_of_hanging():
     message = run_python("""
         import json, os, warnings

@@ -1,10 +1,12 @@
 """A program written as text, with the real primitives: parsed, checked, rewritten, and run on the engine."""
 import numpy as np
+import pytest
 
 import ricalco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
+from ricalco import jaxprs
 from ricalco.control.branches.cond import cond_p
 from ricalco.control.calls.call import jit_p
-from ricalco.ir import check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
+from ricalco.ir import JaxprSyntaxError, check_jaxpr, evaluate, evaluate_reference, inline_calls, parse_jaxpr, split
 from tests.null.ir_samples import counts
 from tests.unit.test_ir_cases import NAMES, PRIMITIVES
 
@@ -41,6 +43,13 @@ def test_text_runs_on_the_engine():
             np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5)
         results.append(float(want[0]))
     assert results[0] != results[1]
+
+
+@pytest.mark.parametrize("weak", ["add", "1", "'True'"])
+def test_a_parameter_that_would_make_a_type_of_no_kind_is_an_error_of_the_text(weak):
+    text = f"{{ lambda ; a:f32[2]. let b:i8[2] = convert_element_type[new_dtype=int8 weak_type={weak}] a in (b,) }}"
+    with pytest.raises(JaxprSyntaxError, match=r"line 1, column 26: .*weak_type must be True or False, got"):
+        jaxprs.parse(text)
 
 
 def test_passes_on_it():

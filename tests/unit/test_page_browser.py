@@ -1,13 +1,20 @@
 """Pages in a browser: they open without complaint, links work in both directions, large ones stay usable."""
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import runpy
 
+import numpy as np
 import pytest
 
+import ricalco
 from ricalco.report.page import fragment, page
+from ricalco.report.page_run import run_page
+from ricalco.report.runs import FunctionRun
 from ricalco.tracing import place_of
-from tests.unit.page_accounts import ITERATIONS, large, layer, model, place, small
+from tests.unit.page_accounts import ITERATIONS, LONG, large, layer, model, place, small
 from tests.unit.page_browser import CHROMIUM, browser
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open pages with")
@@ -25,7 +32,13 @@ def files(tmp_path_factory):
     """The pages as files: small, large."""
     folder = tmp_path_factory.mktemp("page")
     found = {}
-    for name, text in (("small", page(small())), ("large", page(large(folder))), ("fragment", fragment(small()))):
+    (folder / "long.py").write_text(LONG)
+    long = runpy.run_path(str(folder / "long.py"))["long"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        account = ricalco.explain(long)(np.ones((4, 4), np.float32))
+    run = FunctionRun("long", account.place, (account, account))
+    for name, text in (("small", page(small())), ("large", page(large(folder))), ("fragment", fragment(small())),
+                       ("long", page(account)), ("run", run_page("long.py", 1.0, [run], ["f"], [["a", "b"]]))):
         path = folder / f"{name}.html"
         path.write_text(text, encoding="utf-8")
         found[name] = path.as_uri()
@@ -291,6 +304,51 @@ def test_a_narrow_window_has_no_sideways_scrolling(tab):
     wide = tab.run("document.documentElement.scrollWidth - innerWidth")
     tab.size(1440, 900)
     assert wide <= 0
+
+
+# What of `inner` is not inside of `outer`, or has no size.
+OUTSIDE = """[...document.querySelectorAll({0!r})].filter(inner => {{
+  const a = inner.getBoundingClientRect(), b = inner.closest({1!r}).getBoundingClientRect();
+  return a.width < 4 || a.height < 4 || a.left < b.left || a.right > b.right + 1 || a.top < b.top - 1 ||
+    a.bottom > b.bottom + 1; }}).map(inner => inner.parentElement.textContent)"""
+
+
+@pytest.mark.parametrize("width, height, dark", [(1280, 800, False), (1440, 900, True), (420, 860, False)])
+def test_long_lines_keep_their_marks_and_a_height(chromium, files, width, height, dark):
+    chromium.size(width, height, dark)
+    chromium.problems.clear()
+    chromium.open(files["long"])
+    marks = chromium.run("document.querySelectorAll('#lines .m b').length")
+    assert marks >= 9
+    assert chromium.run(OUTSIDE.format("#lines .m b", ".m")) == []
+    assert chromium.run(OUTSIDE.format("#lines .m", "#lines")) == []
+    assert chromium.run(OUTSIDE.format("#source .key span", "#source .top")) == []
+    assert chromium.run("Math.max(...[...document.querySelectorAll('#lines .r')].map(row => row.offsetHeight))") == 18
+    for ident in chromium.run("[...document.querySelectorAll('#lines .r')].map(row => row.id)"):
+        chromium.run(f"document.getElementById('{ident}').click()")
+        row, code, pane = chromium.run(
+            "(row => [row.offsetHeight, row.querySelector('code').offsetWidth, row.parentElement.offsetWidth])"
+            "(document.querySelector('#lines .on'))")
+        # As high as its text is at this width, and never most of the window.
+        assert row <= 0.45 * height + 1 and code >= pane - 175, (ident, row, code, pane)
+        chromium.run(f"document.getElementById('{ident}').click()")
+    chromium.size(1440, 900)
+    assert chromium.problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_index_of_a_run_opens(chromium, files, width):
+    chromium.size(width, 800)
+    chromium.problems.clear()
+    chromium.ask("Page.navigate", {"url": files["run"]})
+    chromium.run(SOON)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    assert chromium.run("[...document.querySelectorAll('td a')].map(a => a.getAttribute('href'))") == ["#1", "a", "b"]
+    assert chromium.run("getComputedStyle(document.body).fontSize") == "13px"
+    assert chromium.run("[...document.querySelectorAll('.legend span')].length") >= 1
+    assert chromium.run("document.querySelector('section').textContent.includes('took from outside')")
+    chromium.size(1440, 900)
+    assert chromium.problems == []
 
 
 def test_ten_thousand_equations_stay_usable(chromium, files):

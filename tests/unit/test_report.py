@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import io
+import types
 
 import numpy as np
 import pytest
@@ -125,3 +126,32 @@ def test_words():
     assert [words.size_text(n) for n in (0, 1023, 1024, 100 * 1024**2)] == ["0 B", "1023 B", "1.0 KiB", "100.0 MiB"]
     assert [words.time_text(s) for s in (2e-6, 0.0123, 0.45, 61)] == ["2.00 us", "12.3 ms", "450 ms", "61.0 s"]
     assert "\033[1mcalled with\033[0m\n" in report.trace_text(root.trace(1.0).record, color=True)
+
+
+def hostile(function):
+    """`function` by a name and in a file that would clear a terminal."""
+    code = function.__code__.replace(co_name="f\x1b[2J", co_qualname="f\x1b[2J", co_filename="/tmp/\x1b]0;x\x07.py")
+    return types.FunctionType(code, function.__globals__, "f\x1b[2J")
+
+
+def test_control_characters_in_names_reach_no_terminal():
+    double, jitted = hostile(lambda x: x * 2), ricalco.jit(hostile(lambda x: x * 2))
+    config = types.SimpleNamespace(**{"w\x1b[3J": np.ones(3)})
+    told, shown = [], io.StringIO()
+    jitted(ROWS)
+    ricalco.show_traces(jitted, file=shown)
+    told += [shown.getvalue(), str(jitted.trace(ROWS)), jitted.lower(ROWS).as_text(debug_info=True)]
+    told += [str(ricalco.make_jaxpr(ricalco.checkpoint(double))(ROWS))]
+    for f in (double, lambda x: x * getattr(config, "w\x1b[3J")[0]):
+        told.append(str(ricalco.explain(f)(ROWS)))
+    told.append(str(ricalco.explain(lambda **named: named["k\x1b[2J"])(**{"k\x1b[2J": ROWS})))
+    for call in (lambda: ricalco.jit(hostile(lambda x: 1 if x[0] > 0 else 2))(ROWS), lambda: ricalco.grad(double)(ROWS),
+                 lambda: ricalco.jit(double, static_argnames="y"), lambda: jitted("text"),
+                 lambda: ricalco.jit(lambda **named: 0)(**{"k\x1b[2J": "text"}),
+                 lambda: lax.cond(True, double, hostile(lambda x: (x, x)), ROWS)):
+        with pytest.raises((TypeError, ValueError, ricalco.errors.ConcretizationTypeError)) as caught:
+            call()
+        told.append(str(caught.value))
+    for text in told:
+        assert all(c.isprintable() or c in "\n\t" for c in text), repr(text)
+    assert sum(r"f\x1b[2J" in text for text in told) >= 8 and sum(r"\x1b]0;x\x07.py" in text for text in told) >= 4

@@ -9,6 +9,9 @@ import numpy as np
 
 from ricalco.avals import dtypes
 
+# The bytes that a process can address on most processors. XLA's sizes overflow beyond, which may end the process.
+_LARGEST = 1 << 47
+
 # No `Memo`: types are compared by identity, so one that somebody holds must be found again.
 _interned: dict[tuple, ShapedArray] = {}
 
@@ -47,6 +50,11 @@ class ShapedArray:
     def __str__(self) -> str:
         return self.short
 
+    def __getattr__(self, name):
+        if name == "mlir":  # of a type that no array has: `eval_shape` may talk of it, XLA must not be asked
+            raise MemoryError(f"no memory holds an array of type {self.short}: more than 128 TiB")
+        raise AttributeError(f"ShapedArray has no attribute {name!r}")
+
     def __setattr__(self, name, value):
         raise AttributeError(f"ShapedArray is immutable; use update({name}=...) to make another")
 
@@ -83,14 +91,17 @@ def shaped(shape: tuple[int, ...], dtype: np.dtype, weak_type: bool = False) -> 
 
 def _make(key) -> ShapedArray:
     shape, dtype, weak_type = key
+    if weak_type.__class__ is not bool:
+        raise TypeError(f"weak_type must be True or False, got {weak_type!r}")
     new = object.__new__(ShapedArray)
     element = dtypes.mlir_name(dtype)
     facts = dict(
         shape=shape, dtype=dtype, weak_type=weak_type, ndim=len(shape), size=math.prod(shape),
-        mlir=f"tensor<{''.join(f'{n}x' for n in shape)}{element}>",
         short=f"{dtypes.short_name(dtype)}[{','.join(map(str, shape))}]")
     for name, value in facts.items():
         object.__setattr__(new, name, value)
+    if math.prod([n or 1 for n in shape]) * (dtype.itemsize or 1) <= _LARGEST:  # XLA leaves out the zeros, too
+        object.__setattr__(new, "mlir", f"tensor<{''.join(f'{n}x' for n in shape)}{element}>")
     object.__setattr__(new, "strong", shaped(shape, dtype, False) if weak_type else new)
     return _interned.setdefault(key, new)
 

@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ricalco", description="Tell what tracing took.")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto",
                         help="colours need the package rich (default: auto)")
+    parser.add_argument("--version", action="version", version=_versions())
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="name")
     explaining.add_parser(commands)
     running.add_parser(commands)
@@ -59,5 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version(given: argparse.Namespace) -> int:
-    print(f"ricalco {__version__}, jaxlib {shim.VERSION}, Python {sys.version.split()[0]}")
+    print(_versions())
     return 0
+
+
+def _versions() -> str:
+    return f"ricalco {__version__}, jaxlib {shim.VERSION}, Python {sys.version.split()[0]}"

@@ -51,7 +51,7 @@ def command(given: argparse.Namespace) -> int:
     output = Output(sys.stderr, given.color)
     if given.html:
         with output.status(f"writing pages to {given.html}"):
-            watcher.write_pages(given.html, title, functions)
+            watcher.write_pages(given.html, title, seconds, functions, never_called)
     if not given.quiet:
         sys.stdout.flush()
         sys.stderr.write("\n")

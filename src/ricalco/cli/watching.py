@@ -1,7 +1,6 @@
 """Keeps what every jitted function of a process traces, and how long its programs run."""
 from __future__ import annotations
 
-import html
 import os
 import re
 import threading
@@ -16,6 +15,7 @@ from ricalco.jit.retraces import retraces
 from ricalco.jit.stages import Compiled
 from ricalco.report.account import Account, account_of, stale_of
 from ricalco.report.explain import defined_at
+from ricalco.report.page_run import run_page
 from ricalco.report.runs import FunctionRun
 from ricalco.report.words import file_line
 
@@ -100,22 +100,20 @@ class Watcher(records.Watcher):
         made = {(this.name, defined_at(this.function)) for this in self._made}
         return [f"{name} ({file_line(place)})" if place else name for name, place in sorted(made - traced)]
 
-    def write_pages(self, folder: str, title: str, functions: list[FunctionRun]) -> None:
+    def write_pages(self, folder: str, title: str, seconds: float, functions: list[FunctionRun],
+                    never_called: list[str]) -> None:
         """A page for each trace, and an index of them."""
         os.makedirs(folder, exist_ok=True)
-        rows = []
+        pages: list[list[str]] = []
         for rank, function in enumerate(functions, 1):
+            pages.append([])
             for number, account in enumerate(function.accounts, 1):
                 word = re.sub(r"[^A-Za-z0-9]+", "_", function.function).strip("_")
                 name = f"{rank:03}-{word}-{number}.html"
                 account.to_html(os.path.join(folder, name))
-                rows.append(f'<tr><td><a href="{name}">{html.escape(function.function)}</a></td>'
-                            f"<td>{html.escape(file_line(function.place))}</td><td>trace {number}</td>"
-                            f"<td>{account.calls:,} calls</td></tr>")
+                pages[-1].append(name)
         with open(os.path.join(folder, "index.html"), "w", encoding="utf-8") as file:
-            file.write(f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-                       "<style>body{font:16px system-ui;margin:2em;color-scheme:light dark}td{padding:.2em 1em .2em 0}"
-                       f"</style>\n<h1>{html.escape(title)}</h1>\n<table>{''.join(rows)}</table></html>\n")
+            file.write(run_page(title, seconds, functions, never_called, pages))
 
 
 class _Results:

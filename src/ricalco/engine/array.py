@@ -154,6 +154,7 @@ class DeviceArray(Array):
             raise BufferError(f"dtype {self.aval.dtype.name} has no DLPack equivalent; convert it with astype()")
         source = self.__copy__().buffer if copy else self.buffer
         try:
+            source.block_until_ready()
             return shim.export_dlpack(source, max_version)
         except JaxlibError as error:
             raise failure(source, self.aval, error) from None

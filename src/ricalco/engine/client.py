@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.engine.shim import JaxlibError, xc
+from ricalco.engine.shim import FOLDS_DIVISION_BY_ZERO, JaxlibError, xc
 from ricalco.hlo import Target
 
 # What programs for this client are lowered for. XLA drops optimization barriers on a CPU before it merges equal
 # operations, and aborts the process where arrays of 2-bit integers are concatenated.
 CPU = Target("cpu", callback='call_target_name = "xla_ffi_python_cpu_callback", api_version = 4 : i32',
-             separate='mhlo.frontend_attributes = {inlineable = "false"}', keeps_barriers=False, concatenates=4)
+             separate='mhlo.frontend_attributes = {inlineable = "false"}', keeps_barriers=False, concatenates=4,
+             divides_by_zero=FOLDS_DIVISION_BY_ZERO)
 
 
 class Backend(NamedTuple):

@@ -1,23 +1,25 @@
 """Compiled programs kept on disk, for the next process: compiling takes 10 to 100 times as long as loading.
 
-An entry is named by the hash of everything that its code depends on, and holds that hash, so that a file under
-another's name is noticed; `Executable.serialize` adds a checksum, the jaxlib and the processor. What does not
-fit is removed and compiled again. Nothing that goes wrong with a file stops a program.
+An entry is named by the hash of everything that its code depends on, and sealed with that hash, so that a file under
+another's name is noticed as a damaged one is; `Executable.serialize` adds the types, the jaxlib and the processor. What
+does not fit, or may have been written by somebody else, is never loaded: a warning tells of it, and the program is
+compiled again. Nothing that goes wrong with a file stops a program.
 """
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import stat
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ricalco.avals import ShapedArray
-from ricalco.engine.executable import Executable, target
+from ricalco.engine.executable import FORMAT, Executable, target
+from ricalco.python.places import warn_at_user_line
 
 _SUFFIX = ".xla"
 _UNFINISHED = ".part"
@@ -56,7 +58,8 @@ def key_of(text: str, out_avals: Sequence[ShapedArray], donated: Sequence[int] =
            compiler_options: Mapping[str, object] | None = None, callbacks: int = 0) -> str:
     """The name of the entry for a program: equal for programs that become the same code."""
     options = sorted((name, type(value).__name__, repr(value)) for name, value in (compiler_options or {}).items())
-    facts = [target(), _threads(), [(a.shape, a.dtype.name) for a in out_avals], tuple(donated), options, callbacks]
+    types = [(a.shape, a.dtype.name) for a in out_avals]
+    facts = [FORMAT, target(), _threads(), types, tuple(donated), options, callbacks]
     return hashlib.sha256(f"{facts!r}\n{canonical(text)}".encode()).hexdigest()
 
 
@@ -99,42 +102,66 @@ class DiskCache:
     def __init__(self, directory: str | os.PathLike, limit: int = _DEFAULT_LIMIT, told: bool = True):
         self.directory, self.limit, self.told = os.path.abspath(os.path.expanduser(directory)), limit, told
         self.writable = True
+        self._alone = True  # whether nobody else was seen to be able to write there
         self._written = 0  # bytes since the sizes were looked at
         self._lock = threading.Lock()
 
     def path(self, key: str) -> str:
         return os.path.join(self.directory, key + _SUFFIX)
 
+    def safe(self) -> bool:
+        """Whether only this user can write there, now; the first time that it is not so there is a warning."""
+        try:
+            facts = os.stat(self.directory)
+        except OSError:
+            return True  # there is none yet, and it will be made for its owner alone
+        alone = not _others_write(facts)
+        if self._alone and not alone:
+            self._alone = False
+            warn_at_user_line(f"the directory {self.directory!r} is not used for compiled programs, for others can "
+                              f"write there (owner {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):o}) and programs "
+                              "are machine code. Make it yours alone (chown, chmod go-w), or name another one in "
+                              "RICALCO_CACHE_DIR")
+        return alone
+
     def read(self, key: str) -> bytes | None:
-        """The bytes kept under `key`; None if there are none. They count as used now."""
+        """The bytes kept under `key`; None if there are none. They count as used now.
+
+        Raises
+        ------
+        ValueError
+            If something else stands in the place of a file, or somebody else can write it.
+        """
         path = self.path(key)
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            with open(path, "rb", opener=_open_at_once) as file:
+                facts = os.fstat(file.fileno())
+                if not stat.S_ISREG(facts.st_mode) or _others_write(facts):
+                    raise ValueError(f"not a file that only this user can write (owner {facts.st_uid}, "
+                                     f"mode {facts.st_mode:o})")
+                data = file.read() if facts.st_size <= self.limit else None
         except OSError:
             return None
-        head = bytes.fromhex(key)
-        if not data.startswith(head):
+        if data is None:
             self.drop(key)
             return None
         try:
             os.utime(path)
         except OSError:
             pass  # on a read-only disk nothing is removed either
-        return data[len(head):]
+        return data
 
     def write(self, key: str, data: bytes) -> None:
         """Keep bytes under `key`: whole or not at all, whoever else writes or reads it now."""
         if not self.writable:
             return
         try:
-            self._write(key, bytes.fromhex(key) + data)
+            self._write(key, data)
         except OSError as error:
             self.writable = False
             if self.told:
-                warnings.warn(f"compiled programs cannot be kept in {self.directory}: {error.strerror or error}. They "
-                              "are kept in memory only; RICALCO_CACHE_DIR names another directory, or is 'off'",
-                              stacklevel=2)
+                warn_at_user_line(f"compiled programs cannot be kept in {self.directory!r}: {error.strerror or error}. "
+                                  "They are kept in memory only; RICALCO_CACHE_DIR names another one, or is 'off'")
 
     def _write(self, key: str, data: bytes) -> None:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
@@ -206,6 +233,16 @@ def _on_disk(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """For `open`: a FIFO is opened as it is, without waiting for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _others_write(facts: os.stat_result) -> bool:
+    """Whether users other than this one and the superuser can write there, where files say that."""
+    return hasattr(os, "geteuid") and (facts.st_uid not in (os.geteuid(), 0) or bool(facts.st_mode & 0o022))
+
+
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
@@ -242,6 +279,8 @@ def use(directory: str | os.PathLike | None) -> None:
     """Keep programs in another directory from now on; None keeps none."""
     if directory is not None and not isinstance(directory, (str, os.PathLike)):
         raise TypeError(f"compilation_cache_dir={directory!r}: expected a path, or None for no cache on disk")
+    if directory is not None and "\0" in (directory := os.fsdecode(directory)):
+        raise ValueError(f"compilation_cache_dir={directory!r}: a path has no NUL")
     before = current()
     limit = before.limit if before is not None else _DEFAULT_LIMIT
     _State.cache = DiskCache(directory, limit) if directory is not None else None
@@ -274,7 +313,7 @@ def _size(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
     if match is None:
         raise ValueError(f"RICALCO_CACHE_SIZE={text!r}: expected a number of bytes, such as 500M or 2G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(min(float(match[1]) * _UNITS[match[2].upper()], sys.maxsize))
 
 
 def executable_for(text: str, out_avals: Sequence[ShapedArray], *, donated: Sequence[int] = (),
@@ -282,19 +321,22 @@ def executable_for(text: str, out_avals: Sequence[ShapedArray], *, donated: Sequ
                    callbacks: Sequence[Callable] = ()) -> Executable:
     """`Executable`, from disk if it was compiled before (its `from_disk` says so); else it is kept there."""
     cache = current()
-    if cache is None:
+    if cache is None or not cache.safe():
         return Executable(text, out_avals, donated=donated, compiler_options=compiler_options, callbacks=callbacks)
     key = key_of(text, out_avals, donated, compiler_options, len(callbacks))
-    data = cache.read(key)
-    if data is not None:
-        try:
-            made = Executable.deserialize(data, callbacks, out_avals)
+    seal = bytes.fromhex(key)
+    try:
+        data = cache.read(key)
+        if data is not None:
+            made = Executable.deserialize(data, out_avals, donated=donated, callbacks=callbacks, key=seal)
             made.from_disk = True
             return made
-        except ValueError:
-            cache.drop(key)
+    except ValueError as error:
+        cache.drop(key)
+        warn_at_user_line(f"{cache.path(key)!r} does not hold the program that it should, which is compiled again: "
+                          f"{error}")
     start = time.perf_counter()
     made = Executable(text, out_avals, donated=donated, compiler_options=compiler_options, callbacks=callbacks)
     if cache.writable and time.perf_counter() - start >= _WORTH_KEEPING:
-        cache.write(key, made.serialize())
+        cache.write(key, made.serialize(seal))
     return made

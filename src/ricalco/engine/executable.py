@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 import platform
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.avals import ShapedArray
 from ricalco.avals.memory import Memo
 from ricalco.engine import shim
 from ricalco.engine.array import DeviceArray
@@ -19,7 +19,8 @@ from ricalco.engine.client import backend, compile_options, keep_for_good
 from ricalco.engine.errors import CompileError, XlaRuntimeError, deleted
 from ricalco.engine.shim import JaxlibError
 
-_MAGIC = b"ricalco-xla-1\n"
+# How programs are kept as bytes: they begin with it.
+FORMAT = b"ricalco-xla-2\n"
 _ALIASED = r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)"
 
 
@@ -66,6 +67,8 @@ class Executable:
         If XLA rejects the module or an option; it quotes the line.
     TypeError
         If an option has a value of another type.
+    MemoryError
+        If the results are larger than the memory of this machine.
 
     Examples
     --------
@@ -77,7 +80,7 @@ class Executable:
     ...   return %0 : tensor<f32> }''', [f32])
     >>> double([device_put(4.0)])
     [Array(8., dtype=float32)]
-    >>> Executable.deserialize(double.serialize())([device_put(5.0)])
+    >>> Executable.deserialize(double.serialize(), [f32])([device_put(5.0)])
     [Array(10., dtype=float32)]
     """
     __slots__ = ("loaded", "execute", "handlers", "out_avals", "donated", "callbacks", "payload", "from_disk")
@@ -86,6 +89,7 @@ class Executable:
                  compiler_options: Mapping[str, bool | int | float | str] | None = None,
                  callbacks: Sequence[Callable] = ()):
         options = _compile_options(compiler_options)
+        _check_size(out_avals)
         found = backend()
         try:
             loaded = found.client.compile_and_load(text, found.device_list, options)
@@ -175,54 +179,80 @@ class Executable:
         except JaxlibError as error:
             raise XlaRuntimeError(str(error)) from None
 
-    def serialize(self) -> bytes:
-        """The executable as bytes, for `deserialize` on the same kind of machine with the same jaxlib."""
+    def serialize(self, key: bytes = b"") -> bytes:
+        """The executable as bytes, for `deserialize` with the same `key`, jaxlib and kind of machine."""
         payload = self._ask("serialize") if self.payload is None else self.payload
-        facts = {"target": target(), "donated": self.donated, "callbacks": self.callbacks,
-                 "out_avals": [(a.shape, a.dtype.name, a.weak_type) for a in self.out_avals]}
-        head = json.dumps(facts).encode()
-        body = len(head).to_bytes(4, "little") + head + payload
-        return _MAGIC + hashlib.sha256(body).digest() + body
+        body = _facts(self.out_avals, self.donated, self.callbacks) + payload
+        return FORMAT + _seal(key, body) + body
 
     @classmethod
-    def deserialize(cls, data: bytes, callbacks: Sequence[Callable] = (),
-                    out_avals: Sequence[ShapedArray] | None = None) -> Executable:
+    def deserialize(cls, data: bytes, out_avals: Sequence[ShapedArray], *, donated: Sequence[int] = (),
+                    callbacks: Sequence[Callable] = (), key: bytes = b"") -> Executable:
         """The executable that `serialize` wrote.
 
         Parameters
         ----------
-        data : bytes
+        data, key : bytes
+        out_avals : sequence of ShapedArray
+            The types of the results; weak or not is the caller's, for programs do not have that.
+        donated : sequence of int
         callbacks : sequence of callable
             The functions that the program calls, which are not in the bytes.
-        out_avals : sequence of ShapedArray, optional
-            The types of the results, where they are not those that were kept (weak types are not in a program).
 
         Raises
         ------
         ValueError
-            If the bytes are damaged, or were written by another jaxlib or for another processor: such
-            code would load without a complaint and might run wrongly.
+            If the bytes are damaged or were kept under another key, or are a program of other types, for another
+            jaxlib or for another processor: such code would load without a complaint and might run wrongly.
         """
-        start = len(_MAGIC) + 32
+        start = len(FORMAT) + 32
         body = data[start:]
-        if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC):start]:
-            raise ValueError("data: not an executable that serialize() wrote, or damaged")
-        end = 4 + int.from_bytes(body[:4], "little")
-        facts = json.loads(body[4:end])
-        if facts["target"] != target():
-            raise ValueError(f"data: made for {facts['target']}, this is {target()}")
-        if len(callbacks) != facts["callbacks"]:
-            raise ValueError(f"callbacks: the program calls {facts['callbacks']} functions, got {len(callbacks)}")
+        if not data.startswith(FORMAT) or _seal(key, body) != data[len(FORMAT):start]:
+            raise ValueError("data: not an executable that serialize() wrote under this key, or damaged")
+        facts = _facts(out_avals, donated, len(callbacks))
+        if not body.startswith(facts):
+            found = body[:len(facts)].partition(b"\n")[0].decode(errors="replace")
+            raise ValueError(f"data: a program made for {found!r}, expected {facts.decode().rstrip()!r}")
         called = Callbacks(callbacks)
+        payload = body[len(facts):]
         try:
-            loaded = called.load(body[end:], _compile_options(None))
+            loaded = called.load(payload, _compile_options(None))
         except JaxlibError as error:
             raise ValueError(f"data: XLA cannot load it: {error}") from None
         made = cls.__new__(cls)
-        if out_avals is None:
-            out_avals = [shaped(tuple(s), dtypes.as_dtype(d), w) for s, d, w in facts["out_avals"]]
-        made._set(loaded, out_avals, facts["donated"], called, body[end:])
+        made._set(loaded, out_avals, donated, called, payload)
         return made
+
+
+def _check_size(out_avals: Sequence[ShapedArray]) -> None:
+    """Raise if there is no memory for these results: XLA 0.12 divides by zero over some such sizes."""
+    size = sum([a.nbytes for a in out_avals])
+    if size > _memory():
+        largest = max(out_avals, key=lambda a: a.nbytes)
+        raise MemoryError(f"the results take {size / 2**30:.1f} GiB (the largest is {largest.short}), and "
+                          f"this machine has {_memory() / 2**30:.1f} GiB of memory")
+
+
+@cache
+def _memory() -> float:
+    """Bytes of memory, and of the disk that stands in for it, where the system tells them."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return 1024.0 * sum([int(n) for n in re.findall(r"(?m)^(?:MemTotal|SwapTotal):\s*(\d+) kB", lines.read())])
+    except OSError:
+        return math.inf
+
+
+def _facts(out_avals: Sequence[ShapedArray], donated: Sequence[int], callbacks: int) -> bytes:
+    """A line of what has to be equal for a program to be used as one that is asked for. It is compared, never read."""
+    return (f"{target()}; results {' '.join([a.short for a in out_avals])}; donated {list(donated)}; "
+            f"callbacks {callbacks}\n").encode()
+
+
+def _seal(key: bytes, body: bytes) -> bytes:
+    made = hashlib.sha256(key)
+    made.update(body)
+    return made.digest()
 
 
 @cache

@@ -28,6 +28,8 @@ _SHARE = xc.HostBufferSemantics.ZERO_COPY
 # XLA's time for one long stretch of operations grows faster than its length; from 0.12 on, barriers in it help: a
 # third of the time at 6,000 operations, and the program runs no slower. 0.10 gains nothing from them.
 GAINS_FROM_BARRIERS = tuple(map(int, jaxlib.__version__.split(".")[:2])) >= (0, 12)
+# 0.10 divides integer constants while it compiles, and ends the process by the signal of the processor.
+FOLDS_DIVISION_BY_ZERO = GAINS_FROM_BARRIERS
 # A jaxlib without this argument reads a process-wide setting, which jax owns once it is imported.
 TAKES_X64 = "enable_x64" in (xc.batched_device_put.__doc__ or "")
 # 0.12 reads any array on the host; 0.10 only those that the buffer protocol can describe.

@@ -58,6 +58,7 @@ def host_view(buffer, aval: ShapedArray) -> np.ndarray:
         If the program that makes it failed.
     """
     try:
+        buffer.block_until_ready()  # reading memory that could not be had aborts the process
         if aval.dtype.isbuiltin == 1:
             return np.asarray(memoryview(buffer))
         return _view_of_extension_type(buffer, aval)
@@ -101,7 +102,6 @@ def _view_of_extension_type(buffer, aval: ShapedArray) -> np.ndarray:
         return found
     if aval.dtype in _PACKED:
         return _unpacked(buffer, aval)
-    buffer.block_until_ready()
     return dlpack.view_bytes(shim.export_dlpack(buffer, None), aval.dtype, aval.shape)
 
 

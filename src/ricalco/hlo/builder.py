@@ -48,12 +48,15 @@ class Target(NamedTuple):
         Whether operations behind an optimization barrier are not merged with equal ones before it.
     concatenates : int
         How many bits an element has at least, for arrays of them to be concatenated.
+    divides_by_zero : bool
+        Whether the compiler may meet a division of integer constants by zero.
     """
     platform: str
     callback: str
     separate: str
     keeps_barriers: bool
     concatenates: int
+    divides_by_zero: bool
 
 
 class Value:

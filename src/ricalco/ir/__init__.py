@@ -11,6 +11,7 @@ from ricalco.ir.program import (
     Jaxpr,
     Literal,
     Var,
+    equations_within,
     key_of,
     programs_run,
     subjaxprs,
@@ -28,9 +29,9 @@ from ricalco.ir.rewrite import (
 from ricalco.ir.summary import Count, Summary, summarize
 
 __all__ = ["Atom", "ClosedJaxpr", "Count", "DebugInfo", "Eqn", "Jaxpr", "JaxprSyntaxError", "JaxprTypeError",
-           "Literal", "Summary", "Var", "check_jaxpr", "dce", "evaluate", "evaluate_reference", "hoist",
-           "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "programs_run", "split",
-           "subjaxprs", "subprograms", "substitute", "summarize"]
+           "Literal", "Summary", "Var", "check_jaxpr", "dce", "equations_within", "evaluate", "evaluate_reference",
+           "hoist", "inline_calls", "inputs_to_constants", "key_of", "map_subjaxprs", "parse_jaxpr", "programs_run",
+           "split", "subjaxprs", "subprograms", "substitute", "summarize"]
 
 # Printing and counting stand above the program's types, which must not know them.
 for _kind in (Jaxpr, ClosedJaxpr):

@@ -85,3 +85,25 @@ def restored(name: str, params: dict, out_avals: Sequence[ShapedArray]) -> dict:
     if key is not None and out_avals:
         params.setdefault(key, out_avals[0].shape)
     return params
+
+
+class Opaque:
+    """A value that printed text names and does not hold, such as a function. It prints as that name."""
+    __slots__ = ("__name__",)
+
+    def __init__(self, name: str):
+        self.__name__ = name
+
+    def __call__(self, *args, **kwargs):
+        name = self.__name__.strip("<>")
+        raise NotImplementedError(f"the program was parsed from text, which names `{name}` and does not hold it; "
+                                  f"pass names={{'{name}': ...}} to parse_jaxpr")
+
+    def __eq__(self, other):
+        return isinstance(other, Opaque) and other.__name__ == self.__name__
+
+    def __hash__(self):
+        return hash(self.__name__)
+
+    def __repr__(self):
+        return self.__name__

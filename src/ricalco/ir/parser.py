@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,12 @@ from ricalco.avals import ShapedArray, dtypes, shaped
 from ricalco.avals.references import RefAval
 from ricalco.core import Primitive
 from ricalco.ir import forms
+from ricalco.ir.forms import Opaque
 from ricalco.ir.program import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from ricalco.ir.reference_forms import WRITE, Index, read_access
+from ricalco.python.places import printable
+
+_LONGEST = 800  # characters of a message: names and numbers in the text may be longer
 
 
 class JaxprSyntaxError(ValueError):
@@ -33,29 +37,8 @@ class JaxprSyntaxError(ValueError):
     def __init__(self, message: str, text: str, position: int):
         self.line = text.count("\n", 0, position) + 1
         self.column = position - text.rfind("\n", 0, position)
-        super().__init__(f"line {self.line}, column {self.column}: {message}")
-
-
-class Opaque:
-    """A value that printed text names and does not hold, such as a function. It prints as that name."""
-    __slots__ = ("__name__",)
-
-    def __init__(self, name: str):
-        self.__name__ = name
-
-    def __call__(self, *args, **kwargs):
-        name = self.__name__.strip("<>")
-        raise NotImplementedError(f"the program was parsed from text, which names `{name}` and does not hold it; "
-                                  f"pass names={{'{name}': ...}} to parse_jaxpr")
-
-    def __eq__(self, other):
-        return isinstance(other, Opaque) and other.__name__ == self.__name__
-
-    def __hash__(self):
-        return hash(self.__name__)
-
-    def __repr__(self):
-        return self.__name__
+        shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        super().__init__(f"line {self.line}, column {self.column}: {printable(shown)}")
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -113,14 +96,17 @@ _BLANK = r"(?:\s|#[^\n]*)*"
 _NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
 _PRIMITIVE = r"[A-Za-z_][\w-]*"
 _KEY = r"([A-Za-z_]\w*)="
-_TYPE = r"([a-z]\w*)\[([\d,\s]*)\]"
+_SIZES = r"\s*(?:\d+\s*(?:,\s*\d+\s*)*,?\s*)?"
+_TYPE = rf"([a-z]\w*)\[({_SIZES})\]"
 _LITERAL = r"(True|False|-?(?:\d[^\s:]*|infj?|nanj?)|\([^()\s]*j\)):"
 _COMPLEX = r"\([^()\s,]*j\)|-?(?:\d[\d.]*(?:[eE][+-]?\d+)?|inf|nan)j\b"
 _NUMBER = r"-?(?:\d+(\.\d*)?([eE][+-]?\d+)?|inf\b|nan\b)"
-_STRING = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+# The escapes that printing makes.
+_ESCAPE = r"""\\(?:[\\'"nrt]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})"""
+_STRING = rf"""'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*\""""
 _BARE = r"<[^\s>]*>+|[A-Za-z_][\w-]*(?:\.\w+)*"
 _BARE_NAME = r"[A-Za-z_<][\w.<>:/-]*"
-_AVAL = r"ShapedArray\((\w+)\[([\d,]*)\](, weak_type=True)?\)"
+_AVAL = rf"ShapedArray\((\w+)\[({_SIZES})\](, weak_type=True)?\)"
 _DTYPES = {forms.dtype_name(d): d for d in dtypes.ALL}
 _CONSTANTS = {"None": None, "True": True, "False": False}
 
@@ -142,6 +128,14 @@ class _Reader:
     def found(self) -> str:
         return repr(re.split(r"\s", self.text[self.at:self.at + 20], maxsplit=1)[0]) if self.at < len(self.text) \
             else "the end of the text"
+
+    def made(self, make: Callable, text: str, at: int | None = None):
+        """``make(text)``; what it raises says what is wrong with the text at that position."""
+        try:
+            return make(text)
+        except (ValueError, TypeError, SyntaxError) as error:
+            raise self.error(f"{text[:40]}{'...' if len(text) > 40 else ''} has no value: "
+                             f"{str(error).partition(';')[0]}", at) from None
 
     def skip(self) -> None:
         self.at = re.compile(_BLANK).match(self.text, self.at).end()
@@ -254,7 +248,7 @@ class _Reader:
             dtype = dtypes.from_short_name(match[1])
         except ValueError as error:
             raise self.error(str(error), at) from None
-        return shaped(_sizes(match[2]), dtype)
+        return shaped(self.made(_sizes, match[2], at), dtype)
 
     # --- equations
 
@@ -317,7 +311,7 @@ class _Reader:
                 raise OverflowError("out of range")
             value = np.asarray(number).astype(aval.dtype)[()]
         except (ValueError, OverflowError) as error:
-            raise self.error(f"{text} is not a value of {aval.dtype.name}: {error}", at) from None
+            raise self.error(f"{text[:40]} is not a value of {aval.dtype.name}: {error}", at) from None
         return Literal(value, aval)
 
     # --- parameters
@@ -337,9 +331,10 @@ class _Reader:
 
     def name_value(self) -> str:
         """The value of a parameter `name`: a string without quotes."""
+        at = self.at
         match = self.take(_STRING)
         if match is not None:
-            return ast.literal_eval(match[0])
+            return self.made(ast.literal_eval, match[0], at)
         match = self.take(_BARE_NAME)
         if match is None:
             raise self.error(f"expected a name, found {self.found()}")
@@ -350,18 +345,19 @@ class _Reader:
         if self.sees("{"):
             return self.program()
         if (match := self.take(_COMPLEX)) is not None:
-            return complex(match[0])
+            return self.made(complex, match[0], at)
         if self.accept("("):
             return self.items(")")
         if self.accept("["):
             return self.items("]")
         if (match := self.take(_NUMBER)) is not None:
             plain = match[0].lstrip("-").isdigit()
-            return int(match[0]) if plain else float(match[0])
+            return self.made(int if plain else float, match[0], at)
         if (match := self.take(_STRING)) is not None:
-            return ast.literal_eval(match[0])
+            return self.made(ast.literal_eval, match[0], at)
         if (match := self.take(_AVAL)) is not None:
-            return shaped(_sizes(match[2]), dtypes.as_dtype(match[1]), match[3] is not None)
+            dtype = self.made(dtypes.as_dtype, match[1], at)
+            return shaped(self.made(_sizes, match[2], at), dtype, match[3] is not None)
         if self.accept("frozenset({"):
             items = self.items("}")
             self.expect(")", "after the elements of a frozenset")
@@ -494,16 +490,16 @@ class _Builder:
         return self.word(node) if isinstance(node, _Word) else node
 
     def record(self, node: _Record):
-        if node.name == "frozenset":
-            return frozenset(self.value(node.fields[""]))
-        kind = self.names.get(node.name)
+        kind = frozenset if node.name == "frozenset" else self.names.get(node.name)
         if kind is None:
             raise self.error(f"unknown record `{node.name}`; pass names={{'{node.name}': ...}} to parse_jaxpr",
                              node.position)
+        fields = {key: self.value(value) for key, value in node.fields.items()}
         try:
-            return kind(**{key: self.value(value) for key, value in node.fields.items()})
-        except TypeError as error:
-            raise self.error(f"{node.name}: {error}", node.position) from None
+            return frozenset(fields[""]) if kind is frozenset else kind(**fields)
+        except Exception as error:
+            # As with the rule of a type.
+            raise self.error(f"{node.name}: {error}", node.position) from error
 
     def word(self, node: _Word):
         text = node.text
@@ -574,10 +570,17 @@ def parse_jaxpr(text: str, primitives: Mapping[str, Primitive], consts: Sequence
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, got {type(text).__name__}")
     reader = _Reader(text)
+    try:
+        return _parsed(reader, primitives, consts, names or {})
+    except RecursionError:
+        raise reader.error("programs or values are nested too deeply") from None
+
+
+def _parsed(reader: _Reader, primitives: Mapping[str, Primitive], consts: Sequence,
+            names: Mapping[str, object]) -> ClosedJaxpr:
     shared, main = reader.whole()
     given = list(consts)
     if given and len(given) != reader.consts:
         raise ValueError(f"consts must have {reader.consts} values, one for each constvar of the text, "
                          f"got {len(given)}")
-    builder = _Builder(reader.text, shared, primitives, names or {}, given if given else None)
-    return builder.program(main)
+    return _Builder(reader.text, shared, primitives, names, given if given else None).program(main)

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -251,3 +252,19 @@ def subjaxprs(params: dict) -> list[ClosedJaxpr]:
         elif isinstance(value, tuple):
             found.extend(v for v in value if isinstance(v, ClosedJaxpr))
     return found
+
+
+def equations_within(jaxpr: Jaxpr) -> Iterator[tuple[int, Eqn]]:
+    """Every equation with the number of the own equation that it is or is in; the own ones first.
+
+    A program that several equations hold is gone through once.
+    """
+    pending = deque(enumerate(jaxpr.eqns))
+    seen: set[int] = set()
+    while pending:
+        number, eqn = pending.popleft()
+        yield number, eqn
+        for program in subjaxprs(eqn.params):
+            if id(program.jaxpr) not in seen:
+                seen.add(id(program.jaxpr))
+                pending += [(number, inner) for inner in program.jaxpr.eqns]

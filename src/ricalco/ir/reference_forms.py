@@ -82,11 +82,12 @@ def _part(reader) -> tuple:
     parts: list = []
     operands: list = []
     while not reader.accept("]"):
+        at = reader.at
         if reader.peek(_LITERAL) is None and (match := reader.take(_SPAN)) is not None:
-            start, stop, step = match.groups()
-            parts.append((int(start) if start else None, int(stop) if stop else None, int(step) if step else 1))
+            start, stop, step = [reader.made(int, n, at) if n else None for n in match.groups()]
+            parts.append((start, stop, 1 if step is None else step))
         elif reader.peek(_LITERAL) is None and (match := reader.take(_INT)) is not None:
-            parts.append(int(match[0]))
+            parts.append(reader.made(int, match[0], at))
         else:
             parts.append(None)
             operands.append(reader.atom())

@@ -462,8 +462,9 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     Returns
     -------
     callable
-        With the methods ``trace``, ``lower``, ``eval_shape``, ``cache_info``, ``clear_cache``, ``records`` and
-        ``retraces`` (why it was traced again).
+        With the methods ``explain`` (what a trace takes from outside, runs once and decides), ``accounts`` (the same of
+        the traces that calls made), ``retraces`` (why it was traced again), ``records``, ``trace``, ``lower``,
+        ``eval_shape``, ``cache_info`` and ``clear_cache``.
 
     Examples
     --------

@@ -193,7 +193,7 @@ class EagerTrace(Trace):
             executable = executable_for(module.text, outs, callbacks=module.callbacks)
             self._by_text.keep(module.text, executable.serialize() if module.callbacks else executable)
             return executable
-        return Executable.deserialize(known, module.callbacks) if module.callbacks else known
+        return Executable.deserialize(known, outs, callbacks=module.callbacks) if module.callbacks else known
 
     def _compile(self, key, primitive, avals, params) -> Executable:
         out = primitive.type_of(tuple(avals), params)

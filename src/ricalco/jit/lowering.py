@@ -7,6 +7,7 @@ from ricalco import hlo
 from ricalco.core.effects import needs_token
 from ricalco.engine.client import CPU
 from ricalco.ir import ClosedJaxpr, Jaxpr, Literal
+from ricalco.python.places import printable
 from ricalco.reroll import Tokens
 from ricalco.tracing import place_of, uncollected
 
@@ -29,7 +30,7 @@ class Lowering(hlo.Module):
         found = self._places.get(key)
         if found is None:
             place = place_of(code, eqn.lasti)
-            file = place.file.replace("\\", "/").replace('"', "'")
+            file = printable(place.file).replace("\\", "/").replace('"', "'")
             text = f'"{file}":{place.line}:{place.column + 1}'
             found = self._places[key] = f" loc({self.alias(text)})"
         return found

@@ -258,7 +258,7 @@ watchers: list[Watcher] = []
 
 
 class Listener:
-    """Passes everything on to the real ``sys.stdout``; keeps what this thread wrote."""
+    """Passes everything on to the real ``sys.stdout``, if there is one; keeps what this thread wrote."""
 
     def __init__(self, stream):
         self._stream, self._thread = stream, threading.get_ident()
@@ -274,7 +274,11 @@ class Listener:
         if threading.get_ident() == self._thread and not self._ended:
             frame = user_frame()
             self._hear(text, place_of(frame.f_code, frame.f_lasti))
-        return self._stream.write(text)
+        return self._stream.write(text) if self._stream is not None else len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
 
     def _hear(self, text: str, place: Place | None) -> None:
         """`print` writes its arguments, the spaces and the newline one by one: they are one text."""

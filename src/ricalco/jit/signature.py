@@ -16,7 +16,7 @@ from ricalco.engine import DeviceArray
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS
 from ricalco.python.places import clip
-from ricalco.transforms.arguments import function_name, parameters_of
+from ricalco.transforms.arguments import function_name, parameters_of, paths_of_keywords
 
 
 class ShapeDtypeStruct:
@@ -252,7 +252,7 @@ class Arguments:
     def _leaf_names(self, treedef) -> list[str]:
         args, kwargs = treedef.children()
         return [*trees.paths_under(args, map(self.name_of, range(args.num_children))),
-                *trees.paths_under(kwargs, kwargs.entries())]
+                *paths_of_keywords(kwargs)]
 
     def donated_leaves(self, treedef) -> list[bool]:
         """For each leaf of ``(args, kwargs)``, whether it is donated."""

@@ -27,6 +27,7 @@ from ricalco.jit.signature import Arguments, ShapeDtypeStruct, StaticValue, leaf
 from ricalco.ops.conversion import copy_p
 from ricalco.ops.refs import raw_references
 from ricalco.ops.structure import PYTHON_NUMBERS
+from ricalco.python.places import printable
 from ricalco.python.tracebacks import entry, with_entries
 from ricalco.reroll import reroll
 from ricalco.tracing import user_frame
@@ -104,7 +105,7 @@ class Traced:
         return self.lower().jaxpr
 
     def __str__(self) -> str:
-        return f"# {self.fun_name}, traced from {self.record.place}\n{self.jaxpr}"
+        return f"# {self.fun_name}, traced from {printable(self.record.place)}\n{self.jaxpr}"
 
     __repr__ = __str__
 

@@ -5,7 +5,11 @@ concrete arrays and inside traced functions alike.
 """
 from __future__ import annotations
 
+import functools
 from importlib import import_module
+from types import FunctionType
+
+import numpy as np
 
 from ricalco.core import Array
 from ricalco.python.doors import door
@@ -20,6 +24,22 @@ _ROOMS = [import_module(f"{__name__}.{name}") for name in (
     "reductions", "repetition", "sets", "sorting", "statistics", "taking", "ufuncs", "universal", "vectorizing",
     "windows")]
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
+
+
+def _named(name: str, function: FunctionType) -> FunctionType:
+    """`function` by another name: one of two that NumPy has for it."""
+    found = FunctionType(function.__code__, function.__globals__, name, function.__defaults__, function.__closure__)
+    functools.update_wrapper(found, function)
+    found.__name__ = found.__qualname__ = name
+    found.__module__ = __name__
+    found.__kwdefaults__ = function.__kwdefaults__
+    return found
+
+
+for _name, _function in list(globals().items()):
+    if _function.__class__ is FunctionType and _function.__name__ != _name:
+        if getattr(getattr(np, _name, None), "__name__", None) == _name:
+            globals()[_name] = _named(_name, _function)
 
 __all__ = sorted({"ndarray", *[name for room in _ROOMS for name in room.__all__]})
 

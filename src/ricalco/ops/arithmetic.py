@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from ricalco.avals import dtypes, shaped
 from ricalco.core import Linear, Primitive, Zero
 from ricalco.ops import complexes, families, oracles, structure
-from ricalco.ops.comparison import beyond, eq, ge, lt
+from ricalco.ops.comparison import HOW, beyond, eq, ge, lt
 from ricalco.ops.complexes import conj, real
-from ricalco.ops.families import callable_of, elementwise, fit, linear_transpose
+from ricalco.ops.families import callable_of, constant_value, elementwise, fit, linear_transpose
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import aval_of, convert_element_type, full, literal_as, literal_like, unbroadcast
 from ricalco.tracing import scalar
@@ -43,6 +44,22 @@ def _div_transpose(ct, x, y):
     return (unbroadcast(div(ct, y), x.aval) if isinstance(x, Linear) else None, None)
 
 
+def _division_lower(op: str, by_zero: Callable):
+    """`op`, which is never given an integer 0 where the compiler may not meet one: ``by_zero(b, x, zero)`` is then the
+    result, the same as running it gives."""
+    plain = families.elementwise_lower(op)
+
+    def lower(b, outs, x, y):
+        out, = outs
+        if b.target.divides_by_zero or dtypes.kind(out.dtype) not in "iu":
+            return plain(b, outs, x, y)
+        x, y, zero = fit(b, x, out.shape), fit(b, y, out.shape), constant_value(b, 0, out)
+        none = b.compare("EQ", y, zero, HOW[dtypes.kind(out.dtype)], shaped(out.shape, dtypes.bool_))
+        safe = plain(b, outs, x, b.op("stablehlo.select", (none, constant_value(b, 1, out), y), out))
+        return b.op("stablehlo.select", (none, by_zero(b, x, zero), safe), out)
+    return lower
+
+
 neg_p = elementwise("neg", "stablehlo.negate", kinds="iufc", derivatives=[lambda g, ans, x: neg(g)],
                     transpose=linear_transpose(lambda ct: neg(ct)), oracle=np.negative)
 neg = callable_of(neg_p, 1, """Elementwise negation: ``-x``.""")
@@ -62,7 +79,9 @@ mul_p = elementwise("mul", "stablehlo.multiply", kinds="iufc", arity=2,
                     transpose=_mul_transpose, oracle=oracles.quiet(np.multiply))
 mul = callable_of(mul_p, 2, """Elementwise product ``x * y`` of arrays of one dtype.""")
 
-div_p = elementwise("div", "stablehlo.divide", kinds="iufc", arity=2,
+div_p = elementwise("div", None, kinds="iufc", arity=2,
+                    lower=_division_lower("stablehlo.divide",
+                                          lambda b, x, zero: b.unary("stablehlo.not", zero, zero.aval)),
                     derivatives=[lambda g, ans, x, y: div(g, y), lambda g, ans, x, y: neg(mul(g, div(ans, y)))],
                     transpose=_div_transpose, oracle=oracles.quiet(oracles.divide))
 div = callable_of(div_p, 2, """Elementwise quotient ``x / y``; integers truncate towards zero.""")
@@ -74,7 +93,8 @@ def _whole_quotient(x, y):
     return select_n(lt(quotient, literal_like(0, aval_of(x).dtype)), floor(quotient), ceil(quotient))
 
 
-rem_p = elementwise("rem", "stablehlo.remainder", kinds="iuf", arity=2,
+rem_p = elementwise("rem", None, kinds="iuf", arity=2,
+                    lower=_division_lower("stablehlo.remainder", lambda b, x, zero: x),
                     derivatives=[lambda g, ans, x, y: g, lambda g, ans, x, y: neg(mul(g, _whole_quotient(x, y)))],
                     oracle=oracles.quiet(oracles.remainder))
 rem = callable_of(rem_p, 2, """Elementwise remainder of the truncated quotient: it has the sign of `x`.""")

@@ -7,7 +7,8 @@ from ricalco.avals import dtypes, shaped
 from ricalco.core import Primitive
 from ricalco.ops.families import callable_of, elementwise, fit
 
-_HOW = {"b": "UNSIGNED", "u": "UNSIGNED", "i": "SIGNED", "f": "FLOAT", "c": "FLOAT"}
+# How StableHLO compares them, by the kind of their dtype.
+HOW = {"b": "UNSIGNED", "u": "UNSIGNED", "i": "SIGNED", "f": "FLOAT", "c": "FLOAT"}
 
 
 def _to_bool(dtype):
@@ -19,7 +20,7 @@ def beyond(b, direction: str, x, y, or_nan: bool = False):
 
     Complex numbers are ordered by their real part, then their imaginary part, which StableHLO does not do.
     """
-    how, flag = _HOW[dtypes.kind(x.aval.dtype)], shaped(x.aval.shape, dtypes.bool_)
+    how, flag = HOW[dtypes.kind(x.aval.dtype)], shaped(x.aval.shape, dtypes.bool_)
     if dtypes.kind(x.aval.dtype) != "c":
         found = b.compare(direction, x, y, how, flag)
     else:
@@ -35,7 +36,7 @@ def _comparison(name: str, kinds: str, oracle) -> Primitive:
 
     def lower(b, outs, x, y):
         shape = outs[0].shape
-        return b.compare(direction, fit(b, x, shape), fit(b, y, shape), _HOW[dtypes.kind(x.aval.dtype)], outs[0])
+        return b.compare(direction, fit(b, x, shape), fit(b, y, shape), HOW[dtypes.kind(x.aval.dtype)], outs[0])
     return elementwise(name, None, kinds=kinds, arity=2, result=_to_bool, lower=lower, oracle=oracle)
 
 

@@ -29,6 +29,9 @@ __all__ = ["associative_scan", "cumlogsumexp", "cumlogsumexp_p", "cummax", "cumm
 def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
     """All prefixes of `elems` combined by the associative function `fn`, in about 2 log2(n) steps.
 
+    `fn` is called for each step while tracing, on many elements at once; there is no loop in the program, but the
+    equations of all steps.
+
     Parameters
     ----------
     fn : callable

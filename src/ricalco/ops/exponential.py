@@ -8,20 +8,14 @@ from ricalco.core import Primitive, Zero
 from ricalco.ops import families, oracles, structure
 from ricalco.ops.arithmetic import add, div, integer_pow, mul, neg, square, sub
 from ricalco.ops.comparison import eq
-from ricalco.ops.families import callable_of, elementwise, fit
+from ricalco.ops.families import callable_of, constant_value, elementwise, fit
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, full, literal_as, literal_like
-from ricalco.tracing import scalar
 
 
 def constant(value, x):
     """The number `value` in the dtype of `x`."""
     return literal_as(value, x)
-
-
-def constant_value(b, value, out):
-    """In a lowering rule: `value` in every element of an array of type `out`."""
-    return b.spread(b.constant(scalar(value, out.dtype), shaped((), out.dtype)), out.shape)
 
 
 # --- roots ----------------------------------------------------------------------------------------

@@ -57,6 +57,11 @@ def fit(b, x, shape: tuple[int, ...]):
     return b.broadcast(x, shape, tuple(range(len(shape))))
 
 
+def constant_value(b, value, out):
+    """In a lowering rule: `value` in every element of an array of type `out`."""
+    return b.spread(b.constant(scalar(value, out.dtype), shaped((), out.dtype)), out.shape)
+
+
 def elementwise_lower(op: str):
     """The short form of a StableHLO operation on operands of the result's type."""
     def lower(b, outs, *xs, **params):
@@ -203,6 +208,7 @@ def callable_of(primitive: Primitive, arity: int, doc: str) -> Callable:
                 shorten(error)
                 raise
     function.__name__ = function.__qualname__ = primitive.name
+    function.__module__ = "ricalco.lax"  # where it is found, by pickle too
     function.__doc__ = doc
     return function
 

@@ -11,8 +11,8 @@ from ricalco.avals.memory import cached
 from ricalco.ops import arithmetic, oracles
 from ricalco.ops.arithmetic import add, integer_pow, mul, neg, sign, square, sub
 from ricalco.ops.comparison import gt
-from ricalco.ops.exponential import chlo, constant, constant_value, exp, log, log1p
-from ricalco.ops.families import callable_of, elementwise, fit
+from ricalco.ops.exponential import chlo, constant, exp, log, log1p
+from ricalco.ops.families import callable_of, constant_value, elementwise, fit
 from ricalco.ops.selection import select_n
 from ricalco.ops.structure import aval_of, full, lower_reduce
 from ricalco.tracing import scalar

@@ -100,7 +100,9 @@ def _generate(template: str, name: str, order: str, **scope) -> Callable:
                  getframe=sys._getframe, settings=options.thread, passing=known_to_pass_on, user_frame=user_frame,
                  _shorten=shorten)
     code = _code(template, order).replace(co_name=name, co_qualname=name)
-    return FunctionType(code, scope, name)
+    function = FunctionType(code, scope, name)
+    function.__module__ = "ricalco.numpy"  # where it is found, by pickle too
+    return function
 
 
 @cached(256)

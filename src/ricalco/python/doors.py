@@ -43,4 +43,4 @@ def door(scope: dict, late: Callable[[str], object] | None = None) -> tuple[Call
         words = importlib.import_module("ricalco.python.words.absent")
         raise AttributeError(words.missing(module, name, public), obj=scope)
 
-    return entry(find), lambda: sorted({*scope, *public})
+    return entry(find), lambda: sorted(public)

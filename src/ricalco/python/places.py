@@ -15,6 +15,13 @@ from ricalco.python.users import is_user, known_to_pass_on, passes_on
 _getframe = sys._getframe
 
 
+def printable(text: str, kept: str = "\n\t") -> str:
+    """`text` with control characters escaped, but for those that are `kept`: a terminal would obey them."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text])
+
+
 class Place(NamedTuple):
     """A span of source: lines from 1, columns from 0 in UTF-8 bytes; the function it stands in.
 
@@ -44,7 +51,7 @@ class Place(NamedTuple):
 def file_line(file: str, line: int, shown: Callable[[str], str] | None = None) -> str:
     """``models/model.py:12``, or what `shown` makes of the path; of a cell in IPython ``Cell In[2], line 12``."""
     cell = _cell(file)
-    return f"{cell}, line {line}" if cell else f"{(shown or short_path)(file)}:{line}"
+    return f"{cell}, line {line}" if cell else f"{printable((shown or short_path)(file))}:{line}"
 
 
 def _cell(file: str) -> str:
@@ -97,7 +104,7 @@ def place_of(code: CodeType | None, lasti: int) -> Place | None:
         return None
     start, stop, left, right = position_at(code, lasti)
     line = start or code.co_firstlineno
-    return Place(code.co_filename, line, left or 0, stop or line, right or 0, code.co_qualname)
+    return Place(code.co_filename, line, left or 0, stop or line, right or 0, printable(code.co_qualname))
 
 
 # --- the user's frame ------------------------------------------------------------------------
@@ -116,10 +123,10 @@ def user_frame(depth: int = 1, frame: FrameType | None = None) -> FrameType:
         frame = outer
 
 
-def warn_at_user_line(warning: Warning) -> None:
+def warn_at_user_line(warning: Warning | str) -> None:
     """Warn at the line of the user's that is running, however many frames of the library are above it."""
     frame = user_frame()
-    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno,
+    warnings.warn_explicit(warning, UserWarning, frame.f_code.co_filename, frame.f_lineno,
                            module=frame.f_globals.get("__name__"))
 
 

@@ -7,6 +7,7 @@ from ricalco.report.page import fragment, jaxpr_html, page
 
 __all__ = ["Account", "LargeCaptureWarning", "account_of", "explain", "fragment", "jaxpr_html", "page", "show_traces",
            "trace_text"]
+__dir__ = __all__.copy
 
 # `ir` stands below the words for what it holds: notebooks find them here.
 ClosedJaxpr._repr_html_ = jaxpr_html

@@ -13,7 +13,7 @@ import numpy as np
 
 from ricalco.avals import ShapedArray
 from ricalco.control.callbacks.host import CalledBack
-from ricalco.ir import ClosedJaxpr, Literal
+from ricalco.ir import ClosedJaxpr, Literal, equations_within
 from ricalco.ir.rewrite import dce
 from ricalco.jit import CapturedArray, Printed, Traced, TraceRecord
 from ricalco.jit.checks import Guards
@@ -23,11 +23,11 @@ from ricalco.jit.records import SettledBranch, StaleCapture
 from ricalco.jit.retraces import retraces
 from ricalco.jit.stale import describe
 from ricalco.report.page import fragment, page
-from ricalco.report.sections import plain, sections
+from ricalco.report.sections import bare_path, plain, sections
 from ricalco.report.text import account_text
 from ricalco.report.words import value_text
 from ricalco.reroll import Outcome, reroll
-from ricalco.tracing import Place, SelectedBranch
+from ricalco.tracing import Place, SelectedBranch, place_of
 from ricalco.tracing.observation.facts import Decision, Effect, Listing, Observation, Read, SourceLine
 
 WARN_BYTES = 10**6
@@ -126,6 +126,17 @@ class Account:
     def equations(self) -> list[tuple[str, Place | None]]:
         """Primitive and source place of each equation."""
         return self.record.equations()
+
+    @functools.cached_property
+    def recorded(self) -> dict[tuple[str, int], tuple[int, Place | None]]:
+        """For each file and line, how many equations it recorded, in programs that others hold too; and one place."""
+        found: dict[tuple[str, int], tuple[int, Place | None]] = {}
+        for _, eqn in equations_within(self.jaxpr.jaxpr):
+            place = place_of(eqn.code, eqn.lasti)
+            key = (place.file, place.line) if place is not None else ("", 0)
+            count, first = found.get(key, (0, place))
+            found[key] = count + 1, first
+        return found
 
     @property
     def stablehlo(self) -> str | None:
@@ -389,16 +400,22 @@ def merged(reads: Sequence[Read], captured: Sequence[CapturedArray], closed: Clo
             rows.append(own)
         else:
             known = rows[i]
-            rows[i] = known._replace(nbytes=own.nbytes, place=known.place or own.place, value=own.value or known.value)
+            rows[i] = known._replace(nbytes=own.nbytes, place=known.place or own.place, value=own.value or known.value,
+                                     roles=known.roles or own.roles, equations=known.equations or own.equations)
     rows.sort(key=lambda read: (-read.nbytes, "constvar" not in read.roles))
     return tuple(rows)
 
 
 def _same_read(rows: list[Read], own: Read) -> int | None:
-    """The row for the array that `own` is. Two arrays of one path are told apart by the equations that use them."""
+    """The row for the array that `own` is. Two arrays of one path are told apart by the equations that use them.
+
+    A view, as ``W[0]`` is, is made anew whenever it is read: it is known by what it is called.
+    """
     for i, row in enumerate(rows):
         same = (row.dtype, row.shape, row.equations) == (own.dtype, own.shape, own.equations)
         if same and "constvar" in row.roles and (own.equations or row.path == own.path):
+            return i
+        if not row.roles and row.kind == "array" and bare_path(row.path) == own.path and row.shape == own.shape:
             return i
     return None
 

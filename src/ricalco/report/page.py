@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ricalco.avals.memory import cached
 from ricalco.ir import ClosedJaxpr
 from ricalco.report.page_html import Places, data_block, escape, ranges, short_file
-from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, rows_by_place, size
+from ricalco.report.page_program import Loop, RowPage, jaxpr_bodies, module_bodies, size
 from ricalco.report.page_source import Recorded, legend, lines_of, source_pane
 from ricalco.report.sections import Cell, Column, Section, line_notes, sections, totals
 from ricalco.report.words import count_text, size_text, time_text
@@ -165,7 +165,7 @@ def time_bar(seconds: dict[str, float]) -> str:
 def fact_tabs(found: Sequence[Section], places: Places) -> list[Tab]:
     """A table for each section that has something to say; captures always, for none is news too."""
     numbers = itertools.count()
-    tabs = [Tab(section.name, section.tab, len(section.rows), table(section, places, numbers))
+    tabs = [Tab(section.name, section.tab, sum([row.count for row in section.rows]), table(section, places, numbers))
             for section in found if section.tab and (section.rows or section.news)]
     return sorted(tabs, key=lambda tab: tab.name == "signature")  # which the head tells in short
 
@@ -176,9 +176,9 @@ def table(section: Section, places: Places, numbers: Iterator[int]) -> str:
     if not section.rows:
         return none(f"{section.title.capitalize()}. {section.note}")
     placed = any(row.at for row in section.rows)
-    heads = "".join(f'<th scope="col"{" class=num" if column.number else ""}>'
-                    f"{f'<button type=button>{escape(column.title)}</button>' if column.title else ''}</th>"
-                    for column in (*section.columns, *[Column("line")] * placed))
+    heads = "".join(f'<th scope="col"{kind}>{f"<button type=button>{escape(title)}</button>" if title else ""}</th>'
+                    for title, kind in [*[(c.title, " class=num" if c.number else "") for c in section.columns],
+                                        *[("line", " class=at")] * placed])
     rows = []
     for row in section.rows:
         number = places.number(row.place)
@@ -195,7 +195,8 @@ def table(section: Section, places: Places, numbers: Iterator[int]) -> str:
 def td(cell: Cell, column: Column) -> str:
     kinds = " ".join(filter(None, ("num" if column.number else "", cell.style)))
     key = f' data-v="{cell.key}"' if cell.key is not None else ""
-    return f'<td{f" class={chr(34)}{kinds}{chr(34)}" if kinds else ""}{key}>{escape(cell.text)}</td>'
+    text = f'<a href="{escape(cell.link)}">{escape(cell.text)}</a>' if cell.link else escape(cell.text)
+    return f'<td{f" class={chr(34)}{kinds}{chr(34)}" if kinds else ""}{key}>{text}</td>'
 
 
 def none(text: str) -> str:
@@ -207,11 +208,7 @@ def program_tabs(account, places: Places) -> tuple[list[Tab], Recorded]:
     loops = unrolled(account)
     bodies, rows = jaxpr_bodies(account.jaxpr, places), RowPage(places, "equation", loops)
     found = [Tab("jaxpr", "Jaxpr", sum(map(size, bodies)), rows.page(bodies))]
-    counts: Counter = Counter()
-    for number, count in rows_by_place(bodies).items():
-        if number >= 0:
-            place = places.places[number]
-            counts[place.file, place.line] += count
+    counts = Counter({line: count for line, (count, place) in account.recorded.items() if place is not None})
     text = account.stablehlo
     if text is None:
         why = ("The function raised: there is nothing to lower." if account.error is not None

@@ -6,6 +6,7 @@ import linecache
 import os
 from collections.abc import Sequence
 
+from ricalco.python.places import printable
 from ricalco.report.words import runs_of
 from ricalco.tracing import Place
 
@@ -92,7 +93,7 @@ class Places:
 
 def _in_module(file: str) -> str:
     """The name of a file as the lowering writes it."""
-    return file.replace("\\", "/").replace('"', "'")
+    return printable(file).replace("\\", "/").replace('"', "'")
 
 
 def _column(file: str, line: int, column: int) -> int:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -77,17 +76,6 @@ class Loop(NamedTuple):
 def size(body: Body) -> int:
     """How many operations a program has, with those of the programs inside it."""
     return sum(bool(row.ident) + sum(map(size, row.children)) for row in body.rows)
-
-
-def rows_by_place(bodies: Iterable[Body]) -> Counter[int]:
-    """How many rows come from each place, with those of the programs inside."""
-    found: Counter[int] = Counter()
-    todo = list(bodies)
-    while todo:
-        for row in todo.pop().rows:
-            found[row.place] += 1
-            todo += row.children
-    return found
 
 
 # --- the rows of a jaxpr ----------------------------------------------------------------------------

@@ -97,19 +97,15 @@ def run_text(title: str, seconds: float, functions: Sequence[FunctionRun], never
     """
     text = Styled(width)
     text.line(Cell(f"account of {title}", "heading"))
+    text.line(Cell(f"  {words_of(functions, seconds)}", "dim"))
     if functions:
-        traces, inside = sum(len(f.accounts) for f in functions), sum(f.total for f in functions)
-        text.line(Cell(f"  {count_text(len(functions), 'jitted function')}, {count_text(traces, 'trace')}, "
-                       f"{time_text(inside)} of {time_text(seconds)} in them", "dim"))
         text.blank()
         text.table(*costs(functions, width), limit=_FUNCTIONS, indent=2)
-    else:
-        text.line(Cell(f"  no jitted function was called in {time_text(seconds)}", "dim"))
     for f in functions[:_DETAILED]:
         text.blank()
         text.line(Cell(f.function, "heading"), Cell(f"  {file_line(f.place)}", "place"),
                   Cell(f"  {count_text(len(f.accounts), 'trace')}, {count_text(f.calls, 'call')}", "dim"))
-        for section in (traces_of(f), retraces(f), captures(f), references(f), effects(f), stale(f)):
+        for section in sections_of(f):
             text.section(section, limit=_ROWS, indent=2)
     if len(functions) > _DETAILED:
         text.line(Cell(f"... and {count_text(len(functions) - _DETAILED, 'cheaper function')}", "dim"))
@@ -117,6 +113,20 @@ def run_text(title: str, seconds: float, functions: Sequence[FunctionRun], never
         text.blank()
         text.line(Cell("never called: ", "heading"), Cell(", ".join(never_called)))
     return text
+
+
+def words_of(functions: Sequence[FunctionRun], seconds: float) -> str:
+    """``2 jitted functions, 3 traces, 40 ms of 1.2 s in them``"""
+    if not functions:
+        return f"no jitted function was called in {time_text(seconds)}"
+    traces, inside = sum(len(f.accounts) for f in functions), sum(f.total for f in functions)
+    return (f"{count_text(len(functions), 'jitted function')}, {count_text(traces, 'trace')}, "
+            f"{time_text(inside)} of {time_text(seconds)} in them")
+
+
+def sections_of(f: FunctionRun) -> list[Section]:
+    """What is told of a function, its traces first."""
+    return [make(f) for make in (traces_of, retraces, captures, references, effects, stale)]
 
 
 def costs(functions: Sequence[FunctionRun], width: int) -> tuple[tuple[Column, ...], list[Row]]:

@@ -18,10 +18,19 @@ _PRINTED = 16
 
 
 class Cell(NamedTuple):
-    """Text of one style: ``heading name type value place code dim warn error``, or none; `key` is what it sorts by."""
+    """Text of one style: ``heading name type value place code dim warn error``, or none.
+
+    Attributes
+    ----------
+    key : float or None
+        What it sorts by.
+    link : str
+        Where it leads to on a page.
+    """
     text: str
     style: str = ""
     key: float | None = None
+    link: str = ""
 
 
 class Column(NamedTuple):
@@ -62,6 +71,8 @@ class Row(NamedTuple):
         What the margin of its line says of it; nothing if it is empty.
     more : str
         What the margin of a page says in addition.
+    count : int
+        How many facts it is.
     """
     cells: tuple[Cell, ...]
     place: Place | None = None
@@ -69,6 +80,7 @@ class Row(NamedTuple):
     equations: tuple[int, ...] = ()
     note: str = ""
     more: str = ""
+    count: int = 1
 
     @property
     def at(self) -> str:
@@ -220,13 +232,18 @@ def _read_rows(reads: Iterable[Read]) -> list[Row]:
         name, kind, what, contents, size, became = cells
         if len(same) > 1:
             size = Cell(f"{len(same)} x {size.text}" if size.text else "", "", len(same) * size.key)
-        path = name.text.removeprefix("global ")
-        if path.startswith("closure "):
-            path = path[8:].rpartition(" of ")[0] or path[8:]
-        rows.append(Row((name, kind, what, contents, size, became), place, note=path,
+        rows.append(Row((name, kind, what, contents, size, became), place, note=bare_path(name.text),
                         equations=tuple(sorted({n for read in same for n in read.equations})),
-                        more=f"= {what.text}" if what.style == "value" else f"{what.text} {size.text}"))
+                        more=f"= {what.text}" if what.style == "value" else f"{what.text} {size.text}",
+                        count=len(same)))
     return rows
+
+
+def bare_path(path: str) -> str:
+    """The path as the source has it: ``W`` for ``global W``, ``scale`` for ``closure scale of make_step``."""
+    if path.startswith("closure "):
+        return path[8:].rpartition(" of ")[0] or path[8:]
+    return path.removeprefix("global ")
 
 
 def _read_cells(read: Read) -> tuple[Cell, ...]:
@@ -335,32 +352,25 @@ def source(account) -> Section:
     """The lines that ran; of a trace that was not observed, those that recorded equations."""
     facts = {"sources": account.listings}
     if account.listings:
-        rows = [row for listing in account.listings for row in _listing_rows(listing)]
+        rows = [row for listing in account.listings for row in _listing_rows(listing, account.recorded)]
         return Section("source", "the source", (Column("runs", number=True), Column("equations", number=True),
                                                 Column("number", number=True), Column("line", gives=True),
                                                 Column("", gives=True)),
                        rows, "times run, equations recorded, line", facts=facts)
-    counts: Counter = Counter()
-    places: dict[tuple, Place] = {}
-    for _, place in account.equations:
-        key = (place.file, place.line) if place is not None else ("", 0)
-        counts[key] += 1
-        if place is not None:
-            places.setdefault(key, place)
-    rows = [Row((Cell(str(counts[key]), "value"),
-                 Cell(places[key].text if key in places else "no line of yours", "code")), places.get(key))
-            for key in sorted(counts)]
+    rows = [Row((Cell(str(count), "value"), Cell(place.text if place is not None else "no line of yours", "code")),
+                place) for _, (count, place) in sorted(account.recorded.items(), key=lambda item: item[0])]
     columns = Column("equations", number=True), Column("line", gives=True)
     return Section("source", "recorded from these lines", columns, rows, "equations, line", facts=facts)
 
 
-def _listing_rows(listing: Listing) -> Iterable[Row]:
+def _listing_rows(listing: Listing, recorded: dict) -> Iterable[Row]:
     missing = set(listing.never_reached)
     yield Row((Cell(f"{listing.function}  {os.path.basename(listing.file)}", "name"),))
     for line in listing.lines:
         dead = line.number in missing
+        count, _ = recorded.get((listing.file, line.number), (0, None))
         yield Row((Cell(f"{line.runs}x" if line.runs else "-" if dead else "", "dim"),
-                   Cell(str(len(line.equations)) if line.equations else "", "value"), Cell(str(line.number), "place"),
+                   Cell(str(count) if count else "", "value"), Cell(str(line.number), "place"),
                    Cell(line.text, "dim" if dead else "code")))
 
 

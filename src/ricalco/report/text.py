@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ricalco.ir.printer import counts_text
+from ricalco.python.places import printable
 from ricalco.report.sections import SIGNS, Cell, Column, Note, Row, Section, line_notes, sections, totals
 from ricalco.report.words import file_line, middle_out, short
 
@@ -214,7 +215,7 @@ def joined(rows: Sequence[Row], shown: Sequence[int]) -> list[Row]:
 def cut(cells: Iterable[Cell], width: int) -> Line:
     """The cells up to `width` characters."""
     kept, left = [], width
-    cells = [cell for cell in cells if cell.text]
+    cells = [Cell(printable(cell.text, ""), cell.style) for cell in cells if cell.text]
     while cells and not cells[-1].text.rstrip():
         cells.pop()
     if cells:

@@ -17,7 +17,7 @@ from ricalco.ir import Literal
 from ricalco.ops.references import here
 from ricalco.ops.refs import Ref
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
-from ricalco.python.places import file_line
+from ricalco.python.places import file_line, printable
 from ricalco.python.tracebacks import passing
 
 
@@ -37,7 +37,8 @@ def function_name(function) -> str:
     """The name of a function, partial or callable object, for messages and jaxprs."""
     while hasattr(function, "func") and not hasattr(function, "__name__"):
         function = function.func  # functools.partial
-    return getattr(function, "__name__", type(function).__name__)
+    name = getattr(function, "__name__", type(function).__name__)
+    return printable(name) if isinstance(name, str) else name
 
 
 def transformed(transform: str, function: Callable) -> Callable:
@@ -215,7 +216,12 @@ def argument_paths(function: Callable, in_tree: trees.PyTreeDef) -> list[str]:
     """The names of the flat arguments of a call, whose tree is of (positional arguments, dictionary of keywords)."""
     args, kwargs = in_tree.children()
     return [*trees.paths_under(args, argument_names(function, args.num_children)),
-            *trees.paths_under(kwargs, kwargs.entries())]
+            *paths_of_keywords(kwargs)]
+
+
+def paths_of_keywords(kwargs: trees.PyTreeDef) -> list[str]:
+    """The names of the flat arguments by keyword; in ``f(**d)`` any string is a keyword."""
+    return trees.paths_under(kwargs, [printable(name) for name in kwargs.entries()])
 
 
 def is_inexact(aval: ShapedArray) -> bool:

@@ -7,7 +7,7 @@ import os
 import sys
 from types import FrameType, ModuleType
 
-from ricalco.python.places import Place, place_of, position_at, user_frame
+from ricalco.python.places import Place, place_of, position_at, printable, user_frame
 from ricalco.python.reading import MISSING
 from ricalco.python.syntax import FUNCTIONS, MOVES, NESTED, tree_of
 from ricalco.python.users import FOLDER, is_user_code, is_written, passes_on, whose
@@ -116,7 +116,7 @@ class Site:
 
 def _place_at(frame: FrameType) -> Place:
     """The span of the instruction that the frame is at."""
-    return place_of(frame.f_code, frame.f_lasti)._replace(function=frame.f_code.co_name)
+    return place_of(frame.f_code, frame.f_lasti)._replace(function=printable(frame.f_code.co_name))
 
 
 def _asking(frame: FrameType) -> FrameType:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ricalco.core import Array
-from ricalco.ir import Jaxpr, Literal
+from ricalco.ir import Jaxpr, Literal, equations_within
 from ricalco.python.places import place_of
 from ricalco.python.reading import MISSING, is_a
 from ricalco.python.syntax import NESTED
@@ -28,10 +28,20 @@ _ALWAYS_UNSEEN = (
 
 
 class Equations:
-    """The equations of a program by the syntax that recorded them, and by line."""
+    """The equations of a program by the syntax that recorded them, and by line.
+
+    Attributes
+    ----------
+    eqns : list of Eqn
+        Its own, then those of the programs that they hold.
+    own : list of int
+        For each of them, the number of the program's own equation that it is or is in.
+    """
 
     def __init__(self, watch: Watch, jaxpr: Jaxpr | None):
-        self.eqns = list(jaxpr.eqns) if jaxpr is not None else []
+        found = list(equations_within(jaxpr)) if jaxpr is not None else []
+        self.own, self.eqns = [number for number, _ in found], [eqn for _, eqn in found]
+        self.count = len(jaxpr.eqns) if jaxpr is not None else 0
         self.identity = id(jaxpr.eqns) if jaxpr is not None else 0
         self._marks = watch.marks
         self._counts: dict[ast.AST, list[int]] = {}
@@ -42,7 +52,8 @@ class Equations:
             if eqn.code is None:
                 continue
             place = place_of(eqn.code, eqn.lasti)
-            self.by_line.setdefault((place.file, place.line), []).append(number)
+            if number < self.count:
+                self.by_line.setdefault((place.file, place.line), []).append(number)
             plan = watch.plans.get(id(eqn.code))
             node = plan.expression(place.line, place.end_line, place.column, place.end_column) if plan else None
             if node is not None:
@@ -50,7 +61,7 @@ class Equations:
 
     def using(self, var) -> tuple[int, ...]:
         if not self._users:
-            for number, eqn in enumerate(self.eqns):
+            for number, eqn in enumerate(self.eqns[:self.count]):
                 for atom in eqn.invars:
                     self._users.setdefault(id(atom), {})[number] = None
         return tuple(self._users.get(id(var), ()))
@@ -78,7 +89,7 @@ class Equations:
         chosen: list[int] = []
         for count in dict.fromkeys(counts):
             i = bisect.bisect_right(every, count)
-            last = every[i] if i < len(every) else len(self.eqns)
+            last = every[i] if i < len(every) else self.count
             chosen.extend(found[bisect.bisect_left(found, count):bisect.bisect_left(found, last)])
         return chosen
 
@@ -153,13 +164,13 @@ def _use(record: ReadRecord, node, plan: Plan, equations: Equations, roles: dict
         same = [i for i in literal if _is_literal(record.value, equations.eqns[i])]
         if same or (literal and not isinstance(holder, ast.Call)):
             roles["literal"] = None
-            numbers.update(same or literal)
+            numbers.update([equations.own[i] for i in same or literal])
             return
     if record.kind in ("array", "container", "object") or shaping:
         return
     if isinstance(holder, ast.Call):
         roles["static"] = None
-        numbers.update(found)
+        numbers.update([equations.own[i] for i in found])
 
 
 def _is_literal(value, eqn) -> bool:
