@@ -76,6 +76,18 @@ def _programs() -> int:
     return sum(value.__class__ is tuple and value[0].__class__ is ClosedJaxpr for value in kept)
 
 
+def test_an_ellipsis_of_no_dimension_parts_arrays():
+    """By NumPy's rule what arrays that are not adjacent address comes first."""
+    x, i, picked = np.arange(60).reshape(3, 4, 5), np.array([0, 1]), np.arange(6).reshape(2, 3)
+    for index in [(slice(None), i, ..., i), (slice(None), 1, ..., i), (slice(None), i, i, ...), (slice(None), ..., i, i)]:
+        written = x.copy()
+        written[index] = picked if picked.shape == x[index].shape else picked.T
+        for read, write in [(lambda x: x[index], lambda x, y: x.at[index].set(y)),
+                            (ricalco.jit(lambda x: x[index]), ricalco.jit(lambda x, y: x.at[index].set(y)))]:
+            np.testing.assert_array_equal(read(jnp.asarray(x)), x[index])
+            np.testing.assert_array_equal(write(jnp.asarray(x), written[index]), written)
+
+
 def test_far_integers_beyond_32_bits_do_not_wrap():
     assert jnp.arange(3).at[np.array([2**32 + 1])].set(9).tolist() == [0, 1, 2]
     assert jnp.arange(3)[np.array([2**32 + 1])].tolist() == [2]

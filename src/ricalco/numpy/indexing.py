@@ -260,7 +260,7 @@ def geometry(plan: Plan) -> Geometry:
         raise ValueError(f"Incompatible shapes for broadcasting: index arrays of shapes "
                          f"{', '.join(map(str, plan.shapes))}") from None
     at = [i for i, item in enumerate(items) if item[0] in (INT, ARRAY)]
-    adjacent = bool(at) and at[-1] - at[0] == len(at) - 1
+    adjacent = bool(at) and at[-1] - at[0] == len(at) - 1 and not plan.apart
     layout, batch, columns, collapsed, offset, sizes, reverse, new = [], [], [], [], [], [], [], []
     first = None  # batch place of the first dimension of the arrays
     if at and not adjacent:
