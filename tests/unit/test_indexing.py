@@ -79,13 +79,18 @@ def _programs() -> int:
 def test_an_ellipsis_of_no_dimension_parts_arrays():
     """By NumPy's rule what arrays that are not adjacent address comes first."""
     x, i, picked = np.arange(60).reshape(3, 4, 5), np.array([0, 1]), np.arange(6).reshape(2, 3)
-    for index in [(slice(None), i, ..., i), (slice(None), 1, ..., i), (slice(None), i, i, ...), (slice(None), ..., i, i)]:
+    whole = slice(None)
+    for index in [(whole, i, ..., i), (whole, 1, ..., i), (whole, i, i, ...), (whole, ..., i, i)]:
         written = x.copy()
         written[index] = picked if picked.shape == x[index].shape else picked.T
-        for read, write in [(lambda x: x[index], lambda x, y: x.at[index].set(y)),
-                            (ricalco.jit(lambda x: x[index]), ricalco.jit(lambda x, y: x.at[index].set(y)))]:
-            np.testing.assert_array_equal(read(jnp.asarray(x)), x[index])
-            np.testing.assert_array_equal(write(jnp.asarray(x), written[index]), written)
+
+        def read_and_write(x, y, index=index):
+            return x[index], x.at[index].set(y)
+
+        for run in (read_and_write, ricalco.jit(read_and_write)):
+            read, out = run(jnp.asarray(x), written[index])
+            np.testing.assert_array_equal(read, x[index])
+            np.testing.assert_array_equal(out, written)
 
 
 def test_far_integers_beyond_32_bits_do_not_wrap():

@@ -329,6 +329,18 @@ def known_count(name: str, mask, keyword: str = "size"):
     return np.asarray(mask)
 
 
+def known_truth(name: str, mask) -> np.ndarray:
+    """Which elements are not zero, of an array as `known_count` takes it. Subnormal numbers are zero, as in ``!= 0``:
+    compiled programs do not tell them from it."""
+    host = known_count(name, mask)
+    kind = dtypes.kind(dtypes.as_dtype(host.dtype))
+    if kind not in "fc":
+        return host.astype(bool)
+    smallest = np.finfo(np.float64 if host.dtype in (np.float64, np.complex128) else np.float32).tiny
+    parts = (host.real, host.imag) if kind == "c" else (host.astype(np.float32) if host.itemsize < 4 else host,)
+    return np.logical_or.reduce([~(np.abs(part) < smallest) for part in parts])
+
+
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     """The places of the elements of `a` that are not zero, one array for each dimension.
 
@@ -361,7 +373,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     size = _size(size)
     dtype = dtypes.canonicalize(np.int64)
     if size is None:
-        return tuple([asarray(places.astype(dtype)) for places in np.nonzero(known_count("nonzero", a))])
+        return tuple([asarray(places.astype(dtype)) for places in np.nonzero(known_truth("nonzero", a))])
     if fill_value is None:
         fill_value = 0
     fills = tuple(fill_value) if isinstance(fill_value, (tuple, list)) else (fill_value,) * aval.ndim
@@ -416,7 +428,7 @@ def argwhere(a, *, size: int | None = None, fill_value=None) -> Array:
     """
     aval = typed("argwhere", a)
     if not aval.ndim:
-        count = int(bool(known_count("argwhere", a))) if size is None else _size(size)
+        count = int(known_truth("argwhere", a)) if size is None else _size(size)
         return asarray(np.zeros((count, 0), dtypes.canonicalize(np.int64)))
     places = nonzero(a, size=size, fill_value=fill_value)
     return _columns(*places)
@@ -466,12 +478,12 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
     aval = aval_of(a)
     axis = canonical_axis(axis, aval.ndim)
     if aval_of(condition).size > aval.shape[axis]:
-        extra = known_count("compress", condition)[aval.shape[axis]:]
+        extra = known_truth("compress", condition)[aval.shape[axis]:]
         if extra.any():
             raise ValueError("condition contains entries that are out of bounds")
         condition = condition[:aval.shape[axis]]
     if size is None:
-        places = np.nonzero(known_count("compress", condition))[0].astype(np.int32)
+        places = np.nonzero(known_truth("compress", condition))[0].astype(np.int32)
         return repetition.pick(a, places, axis=axis)
     return _compress(condition, a, fill_value, axis=axis, size=_size(size))
 

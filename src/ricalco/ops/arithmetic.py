@@ -194,7 +194,7 @@ def _integer_pow_jvp(primals, tangents, *, y):
     out = integer_pow_p.bind(x, y=y)
     if isinstance(t, Zero) or y == 0:
         return out, Zero(aval_of(out))
-    slope = mul(literal_as(y, x), integer_pow(x, y - 1)) if y != 1 else None
+    slope = mul(literal_as(y, x), integer_pow(x, y - 1) if y != 2 else x) if y != 1 else None
     return out, t if slope is None else mul(t, slope)
 
 

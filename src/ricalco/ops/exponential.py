@@ -87,7 +87,7 @@ def _pow_infer(x, y):
         if dtypes.kind(x.dtype) not in "fc":
             raise TypeError(f"pow does not accept dtype {x.dtype.name} as base. Accepted dtypes are of kind "
                             "floating, complex; use integer_pow for integers")
-        return shaped(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type)
+        return shaped(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
     if x.dtype != y.dtype and dtypes.kind(x.dtype) in "fc":
         raise TypeError(f"lax.pow requires an exponent of integer dtype or of the dtype of the base, got base "
                         f"{x.dtype.name} and exponent {y.dtype.name}; convert one with astype()")
@@ -101,14 +101,13 @@ def _pow_lower(b, outs, x, y):
 
 def _base_derivative(g, ans, x, y):
     dtype = aval_of(x).dtype
-    one = literal_like(1, dtype)
     if dtypes.kind(aval_of(y).dtype) in "fc":
-        return mul(g, mul(y, pow(x, sub(y, one))))
-    # An integer exponent of 0 makes a constant, even where x ** -1 is infinite.
-    y = convert_element_type(y, dtype)
+        return mul(g, mul(y, pow(x, sub(y, literal_like(1, dtype)))))
+    # An integer exponent of 0 makes a constant, even where x ** -1 is infinite; so do its derivatives.
+    is_zero = eq(y, literal_as(0, y))
+    y = select_n(is_zero, y, full(aval_of(y).shape, 1, aval_of(y).dtype))
+    slope = mul(convert_element_type(y, dtype), pow(x, sub(y, literal_as(1, y))))
     shape = aval_of(ans).shape
-    is_zero = eq(y, literal_like(0, dtype))
-    slope = mul(select_n(is_zero, y, full(aval_of(y).shape, 1, dtype)), pow(x, sub(y, one)))
     if aval_of(slope).shape != shape:
         slope = families.spread_to(slope, shape)
     if aval_of(is_zero).shape not in ((), shape):
