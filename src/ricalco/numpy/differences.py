@@ -277,11 +277,12 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * np.pi) -> Array:
     >>> jnp.unwrap(jnp.array([0.0, 4.0]), period=4.0).tolist()
     [0.0, 0.0]
     """
-    p = promote_dtypes(p, inexact=False)[0]
     axis = canonical_axis(axis, p.ndim)
     whole = dtypes.kind(p.dtype) in "iu" and dtypes.kind(period.dtype) in "iu"
     dtype = p.dtype if whole else together("unwrap", p, period, inexact=True)[0].dtype
     p, period = convert_element_type(p, dtype), convert_element_type(period, dtype)
+    if not p.shape[axis]:
+        return p
     half = lax.div(period, convert_element_type(2, dtype))
     step = diff(p, axis=axis)
     spread = broadcast_to_shape(period, step.shape)

@@ -226,7 +226,7 @@ def _round(a, decimals):
         return lax.round(a, nearest)
     working = dtypes.float32 if dtype.itemsize <= 2 else dtype
     wide = convert_element_type(a, working, a.weak_type)
-    if abs(decimals) > np.finfo(working).maxexp * math.log10(2):  # 10 to that power is no number of this dtype
+    if abs(decimals) > -np.finfo(working).minexp * math.log10(2):  # 10 to that power, or its inverse, is none
         result = lax.stop_gradient(wide) if decimals > 0 else lax.mul(lax.stop_gradient(wide), 0.0)
         return convert_element_type(result, dtype, a.weak_type)
     factor = float(10 ** abs(decimals))

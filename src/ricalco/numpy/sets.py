@@ -366,6 +366,8 @@ def _setxor(ar1, ar2, fill_value, size):
 
 def _masked(values, mask, fill_value, size: int):
     """The first `size` values where `mask`; by default the first of them (or 0) fills up."""
+    if not size:
+        return structure.full((0,), 0, aval_of(values).dtype)
     total = structure.reduce_sum(structure.convert_element_type(mask, dtypes.int32), (0,))
     (places,) = sorting.nonzero_places(mask, 0, size=size, dtype=dtypes.int32)
     taken = repetition.pick(values, places, axis=0)

@@ -240,6 +240,8 @@ def _interpolate(rows, place, last, method: str):
 
 def _pick(rows, place, size: int):
     """Element ``place[i, ...]`` of each row: the gather of one element each."""
+    if not rows.size:
+        return lax.full(place.shape, math.nan, rows.dtype)
     index = convert_element_type(place, "int32")
     ndim = rows.ndim
     if ndim == 1:
@@ -464,6 +466,8 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None) -> Array:
     if aval_of(bins).ndim == 1:
         return asarray(bins, dtype)
     count = operator.index(bins)
+    if range is None and not aval_of(a).size:
+        range = 0, 1
     if range is None:
         low, high = reductions.min(a), reductions.max(a)
     else:

@@ -97,7 +97,7 @@ def _extremum_lower(op: str, direction: str):
         if dtypes.kind(out.dtype) != "c":
             return plain(b, outs, x, y)
         x, y = fit(b, x, out.shape), fit(b, y, out.shape)
-        return b.op("stablehlo.select", (beyond(b, direction, x, y), x, y), out)
+        return b.op("stablehlo.select", (beyond(b, direction, x, y, or_nan=True), x, y), out)
     return lower
 
 

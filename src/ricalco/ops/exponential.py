@@ -67,7 +67,7 @@ log_p = elementwise("log", "stablehlo.log", kinds="fc", oracle=oracles.wide(np.l
 log = callable_of(log_p, 1, """Elementwise natural logarithm; NaN for negative real numbers.""")
 
 expm1_p = elementwise("expm1", "stablehlo.exponential_minus_one", kinds="fc", oracle=oracles.wide(np.expm1),
-                      derivatives=[lambda g, ans, x: mul(g, add(ans, constant(1, x)))])
+                      derivatives=[lambda g, ans, x: mul(g, exp(x))])  # ans + 1 has no digits where ans is near -1
 expm1 = callable_of(expm1_p, 1, """Elementwise ``exp(x) - 1``, exact near 0.""")
 
 log1p_p = elementwise("log1p", "stablehlo.log_plus_one", kinds="fc", oracle=oracles.wide(np.log1p),
@@ -76,7 +76,8 @@ log1p = callable_of(log1p_p, 1, """Elementwise ``log(1 + x)``, exact near 0.""")
 
 logistic_p = elementwise("logistic", None, kinds="fc", lower=_logistic_lower,
                          oracle=oracles.wide(lambda x: 1 / (1 + np.exp(-x))),
-                         derivatives=[lambda g, ans, x: mul(g, mul(ans, sub(constant(1, x), ans)))])
+                         # Not 1 - ans, which has no digits where ans is near 1.
+                         derivatives=[lambda g, ans, x: mul(g, mul(ans, logistic(neg(x))))])
 logistic = callable_of(logistic_p, 1, """Elementwise logistic function ``1 / (1 + exp(-x))``.""")
 
 # --- powers -------------------------------------------------------------------------------------------
@@ -194,10 +195,17 @@ cos = callable_of(cos_p, 1, """Elementwise cosine; radians.""")
 tan_p = _function("tan", "stablehlo.tan", lambda g, ans, x: mul(g, add(_one(x), square(ans))), np.tan)
 tan = callable_of(tan_p, 1, """Elementwise tangent; radians.""")
 
-asin_p = _function("asin", "chlo.asin", lambda g, ans, x: mul(g, rsqrt(sub(_one(x), square(x)))), np.arcsin)
+
+
+def _from_ends(x):
+    """1 / sqrt(1 - x * x); the product keeps the digits that 1 - x * x loses near 1."""
+    return rsqrt(mul(sub(_one(x), x), add(_one(x), x)))
+
+
+asin_p = _function("asin", "chlo.asin", lambda g, ans, x: mul(g, _from_ends(x)), np.arcsin)
 asin = callable_of(asin_p, 1, """Elementwise arc sine in [-pi/2, pi/2]; NaN for real numbers outside [-1, 1].""")
 
-acos_p = _function("acos", "chlo.acos", lambda g, ans, x: mul(g, neg(rsqrt(sub(_one(x), square(x))))), np.arccos)
+acos_p = _function("acos", "chlo.acos", lambda g, ans, x: mul(g, neg(_from_ends(x))), np.arccos)
 acos = callable_of(acos_p, 1, """Elementwise arc cosine in [0, pi]; NaN for real numbers outside [-1, 1].""")
 
 atan_p = _function("atan", "chlo.atan", lambda g, ans, x: div(g, add(_one(x), square(x))), np.arctan)
@@ -209,9 +217,15 @@ sinh = callable_of(sinh_p, 1, """Elementwise hyperbolic sine.""")
 cosh_p = _function("cosh", "chlo.cosh", lambda g, ans, x: mul(g, sinh(x)), np.cosh)
 cosh = callable_of(cosh_p, 1, """Elementwise hyperbolic cosine.""")
 
-# (1 + ans)(1 - ans) keeps the digits that 1 - ans**2 loses near 1.
-tanh_p = _function("tanh", "stablehlo.tanh",
-                   lambda g, ans, x: mul(mul(g, add(_one(x), ans)), sub(_one(x), ans)), np.tanh)
+
+
+def _tanh_derivative(g, ans, x):
+    """(1 + ans)(1 - ans), from what is exact where `ans` is near 1."""
+    x = mul(x, constant(2, x))
+    return mul(g, mul(constant(4, x), mul(logistic(x), logistic(neg(x)))))
+
+
+tanh_p = _function("tanh", "stablehlo.tanh", _tanh_derivative, np.tanh)
 tanh = callable_of(tanh_p, 1, """Elementwise hyperbolic tangent.""")
 
 asinh_p = _function("asinh", "chlo.asinh", lambda g, ans, x: mul(g, rsqrt(add(square(x), _one(x)))), np.arcsinh)
