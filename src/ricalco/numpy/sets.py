@@ -164,9 +164,7 @@ def _unique(rows, order, first, fill_value, count):
                                       scatter_dims_to_operand_dims=(0,))
     inverse = gather.scatter_add(structure.full((total,), 0, dtypes.int32), structure.expand_dims(order, (1,)), group,
                                  numbers, unique_indices=True, mode="promise_in_bounds")
-    counts = gather.scatter_add(structure.full((count,), 0, dtypes.int32), structure.expand_dims(group, (1,)),
-                                structure.full((total,), 1, dtypes.int32), numbers, indices_are_sorted=True,
-                                mode="drop")
+    counts = repetition.occurrences(group, count)
     if not count:
         index = counts
     else:

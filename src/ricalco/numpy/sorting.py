@@ -1,7 +1,6 @@
 """Order: sorting, searching in what is sorted, and the places of what is true."""
 from __future__ import annotations
 
-import math
 import operator
 
 import numpy as np
@@ -285,16 +284,17 @@ def _by_comparing(a, v, right: bool, dtype):
 
 
 def _by_bisection(a, v, right: bool, dtype):
-    size, shape = aval_of(a).size, aval_of(v).shape
-    low, high = structure.full(shape, 0, dtype), structure.full(shape, size, dtype)
-    for _ in range(math.ceil(math.log2(size + 1))):
-        middle = arithmetic.add(low, arithmetic.div(arithmetic.sub(high, low), 2))
-        after = _goes_after(repetition.pick(a, middle, axis=0), v, right)
-        searching = comparison.lt(low, high)
-        up = bitwise.bitwise_and(searching, after)
-        low = selection.select_n(up, low, arithmetic.add(middle, 1))
-        high = selection.select_n(bitwise.bitwise_and(searching, bitwise.bitwise_not(after)), high, middle)
-    return low
+    """`left` elements are known to stay in front, the answer is at most `length` further; all reads are in bounds."""
+    left, length = structure.full(aval_of(v).shape, 0, dtype), aval_of(a).size
+
+    def goes_after(place):
+        return _goes_after(repetition.pick(a, place, axis=0), v, right)
+
+    while length > 1:
+        half = length // 2
+        left = selection.select_n(goes_after(arithmetic.add(left, half - 1)), left, arithmetic.add(left, half))
+        length -= half
+    return arithmetic.add(left, structure.convert_element_type(goes_after(left), dtype))
 
 
 def _by_sorting(a, v, right: bool, dtype):
@@ -398,12 +398,7 @@ def nonzero_places(a, *fills, size: int, dtype):
     mask = is_true(flat)
     # The k-th true place is the number of places before which at most k are true.
     passed = cumulative.cumsum(structure.convert_element_type(mask, dtypes.int32), 0)
-    numbers = ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,),
-                                      scatter_dims_to_operand_dims=(0,))
-    counts = gather.scatter_add(structure.full((size,), 0, dtypes.int32), structure.expand_dims(passed, (1,)),
-                                structure.full((aval_of(flat).size,), 1, dtypes.int32), numbers,
-                                indices_are_sorted=True, mode="drop")
-    place = cumulative.cumsum(counts, 0)
+    place = repetition.reached(passed, size)
     found = slicing.index_in_dim(passed, aval_of(flat).size - 1, keepdims=False)
     filled = comparison.ge(shapes.iota(dtypes.int32, size), structure.broadcast_in_dim(found, (size,), ()))
     results = []

@@ -523,7 +523,7 @@ def _histogram(a, edges, weights, density):
     place = choose(lax.eq(a, broadcast_to_shape(last, a.shape)), count - 1, place)
     outside = lax.bitwise_or(lax.lt(a, broadcast_to_shape(first, a.shape)),
                              lax.gt(a, broadcast_to_shape(last, a.shape)))
-    counts = _bincount(choose(outside, count, place), ones, count)
+    counts = lax.slice_in_dim(_bincount(choose(outside, count, place), ones, count + 1), 0, count)
     if density:
         widths = subtract(lax.slice_in_dim(edges, 1, count + 1, axis=0), lax.slice_in_dim(edges, 0, count, axis=0))
         counts = true_divide(true_divide(counts, widths), reductions.sum(counts))
