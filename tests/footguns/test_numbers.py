@@ -91,6 +91,7 @@ def test_a_number_beyond_int32_is_taken_where_the_dtype_holds_it():
     assert ricalco.jit(lambda x: x.at[0].set(n))(x)[0].item() == n
     assert jnp.float32(2**40) == 2.0**40 and jnp.zeros(1).at[0].set(2**40)[0] == 2.0**40
     with options.override(enable_x64=True):
+        assert jnp.where(True, 2**31 + 5, 1).dtype == np.int64
         assert jnp.uint64(2**63 + 1).item() == 2**63 + 1
         assert jnp.zeros(1, "uint64").at[0].set(2**63 + 1).tolist() == [2**63 + 1]
 

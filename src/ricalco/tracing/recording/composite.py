@@ -58,10 +58,11 @@ def _key(x, leaves: list):
         return x.aval
     cls = x.__class__
     if cls in PYTHON_NUMBERS:
-        if cls is int and not -2**31 <= x < 2**31:
-            x = big_int(x)
+        if cls is int and not -2**31 <= x < 2**31 and (literal := big_int(x)) is not None:
+            leaves.append(literal)
+            return literal.aval
         leaves.append(x)
-        return cls if cls is x.__class__ else x.aval
+        return cls
     if x is None:
         return None
     if cls is list or cls is tuple:
@@ -150,8 +151,9 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         if plan is None:
             plan = plans.keep(full, make(key, statics))
         program, treedef, single, limits = plan
-        for place, dtype in limits:
-            fits(leaves[place], dtype)
+        if limits:
+            for place, dtype in limits:
+                fits(leaves[place], dtype)
         trace = state.trace
         if single is not None and trace.__class__ is StagingTrace:
             for x in leaves:

@@ -12,6 +12,10 @@ from ricalco.engine import DeviceArray
 from ricalco.ir import ClosedJaxpr, Literal
 
 
+# NumPy's scalars that are Python numbers as they stand.
+_REAL = frozenset([d.type for d in dtypes.ALL if d.kind in "biuf"])
+
+
 def python_literal(x) -> Literal:
     """A Python number as a weakly typed literal."""
     aval = python_aval(x.__class__)
@@ -40,8 +44,11 @@ def scalar(x, dtype: np.dtype) -> np.generic:
     if cls is not float and cls is not int:
         if cls is dtype.type:
             return x
-        if dtype.kind not in "cb":
+        if cls in _REAL:
+            x = x.item()
+        elif dtype.kind not in "cb":
             x = _real(x, dtype)
+        cls = x.__class__
     limits = dtypes.limits_of(dtype)
     if limits is not None:
         number = x if cls is int else _whole(x, dtype)
@@ -89,13 +96,14 @@ def _out_of_range(x: int, dtype: np.dtype, limits: tuple[int, int] | None) -> st
 _MOVES = frozenset(("broadcast_in_dim", "reshape", "squeeze", "convert_element_type"))
 
 
-def big_int(x: int) -> Literal | int:
-    """An int beyond int32 as a weak literal of a dtype that holds it: what it is converted to may hold it too."""
-    for dtype in (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64):
+def big_int(x: int) -> Literal | None:
+    """An int beyond the default dtype as a weak literal of one that holds it: what it is converted to may do so too."""
+    default = dtypes.python_dtype(int)
+    for dtype in (default, dtypes.uint32, dtypes.int64, dtypes.uint64):
         low, high = dtypes.limits_of(dtype)
         if low <= x <= high:
-            return Literal(dtype.type(x), shaped((), dtype, True)) if dtype != dtypes.python_dtype(int) else x
-    return x
+            return Literal(dtype.type(x), shaped((), dtype, True)) if dtype is not default else None
+    return None
 
 
 def int_limits(numbers: list[bool], program: ClosedJaxpr) -> tuple:
