@@ -11,7 +11,6 @@ from ricalco.avals import dtypes, options, python_aval, shaped
 from ricalco.engine import DeviceArray
 from ricalco.ir import ClosedJaxpr, Literal
 
-
 # NumPy's scalars that are Python numbers as they stand.
 _REAL = frozenset([d.type for d in dtypes.ALL if d.kind in "biuf"])
 
