@@ -542,6 +542,7 @@ def test_a_warm_checkified_function_does_not_trace_again():
     assert f.cache_info().misses == 1
 
 
+@pytest.mark.filterwarnings("ignore:index .* is out of bounds")  # which is told while tracing, too
 @pytest.mark.parametrize(("read", "index"), [
     (lambda x: x[5], 5), (lambda x: x[-9], -5), (lambda x: x[np.int32(5), None], 5), (lambda x: x.at[5].get(), 5),
     (lambda x: x[None, 7, ...], 7), (lambda x: x.at[5].get(mode="fill"), 5), (lambda x: x.at[5].set(0.0), 5)])
