@@ -126,15 +126,17 @@ def _window(dims, strides=None, padding=None, base=None, window=None, **more) ->
 PLAIN = _window((2, 3))
 SPACED = _window((2, 3), (2, 1), ((1, 1), (0, 2)))
 DILATED = _window((2, 2), (1, 2), ((1, 0), (2, 1)), (2, 1), (1, 2))
+HOLES = _window((2, 3), (2, 1), ((1, 0), (-1, 1)), (2, 3))
 _WINDOWS = [row for name, kinds in (("reduce_window_sum", NUMBERS), ("reduce_window_max", [*ORDERED, BOOL]),
                                     ("reduce_window_min", [*ORDERED, BOOL])) for row in [
     *[Case(name, (values((4, 5)),), params, differentiable=True, tolerance=1e-5) for params in (PLAIN, SPACED)],
     Case(name, (values((3, 4)),), DILATED, differentiable=name == "reduce_window_sum", tolerance=1e-5),
+    Case(name, (values((3, 4)),), HOLES, differentiable=True, tolerance=1e-5),
     *[Case(name, (values((3, 4), dtype),), PLAIN) for dtype in kinds],
     Case(name, (values((2, 4)),), _window((3, 1)), name=f"{name} with no window"),
     Case(name, (values((0, 4)),), _window((2, 1), padding=((2, 1), (0, 0))), name=f"{name} of padding only"),
     Case(name, (values((4, 4)),), _window((2, 2), padding=((-1, 1), (0, -1))), name=f"{name} with negative padding",
-         differentiable=name == "reduce_window_sum"),
+         differentiable=True),
     Case(name, (values(()),), _window(()), name=f"{name} of a scalar")]]
 _SELECTED = [
     *[Case("select_and_gather_add", (values((4, 5), seed=1), values((4, 5))), {**params, "select_prim": select_prim},
@@ -151,6 +153,10 @@ _GENERAL_WINDOWS = [
     Case("reduce_window", (values((4, 5)), values((4, 5), seed=1), ZERO, ONE), {**SPACED, "jaxpr": _ADD_MUL}),
     *[Case("reduce_window", (values((3, 4), F64), np.float64(1)), {**params, "jaxpr": _MUL64},
            differentiable=(0,)) for params in (PLAIN, SPACED, DILATED)],
+    # An initial value that is not the identity counts once: padding and holes are no elements.
+    *[Case("reduce_window", (values((3, 4), F64), np.float64(2)), {**params, "jaxpr": _MUL64}, differentiable=(0, 1))
+      for params in (SPACED, HOLES)],
+    Case("reduce_window", (values((0, 4), F64), np.float64(2)), {**PLAIN, "jaxpr": _MUL64}, differentiable=(0, 1)),
     Case("reduce_window", (values((1, 4)), values((1, 4)), ZERO, ONE), {**PLAIN, "jaxpr": _ADD_MUL},
          name="reduce_window with no window")]
 

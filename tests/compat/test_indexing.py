@@ -207,13 +207,12 @@ def shape_and_index(draw):
             count = int(np.prod(drop))
             values = draw(st.lists(st.integers(-size, size - 1), min_size=count, max_size=count))
             index.append(np.array(values, np.int32).reshape(drop))
-    if draw(st.booleans()) and len(index) < len(shape):
-        index.insert(draw(st.integers(0, len(index))), ...)
-        dots = index.index(...) if not any(isinstance(e, np.ndarray) for e in index) else \
-            next(k for k, e in enumerate(index) if e is ...)
-        after = index[dots + 1:]
-        if any(isinstance(e, (np.ndarray, int, slice)) for e in after):  # the items would meet other dimensions
-            index = [*index[:dots], *after, ...]
+    if draw(st.booleans()):
+        dots = draw(st.integers(0, len(index)))
+        after = index[dots:]
+        if len(index) < len(shape) and any(isinstance(e, (np.ndarray, int, slice)) for e in after):
+            dots = len(index)  # the items after it would meet other dimensions
+        index.insert(dots, ...)  # also one that stands for no dimension
     for _ in range(draw(st.integers(0, 2))):
         index.insert(draw(st.integers(0, len(index))), None)
     return shape, tuple(index)

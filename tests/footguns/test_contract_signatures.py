@@ -85,7 +85,7 @@ def test_the_programs_of_weak_and_strong_numbers():
   in (c,) }""",
         """\
 { lambda ; a:f32[]. let
-    b:f32[] = convert_element_type[new_dtype=float32 weak_type=False] 2.0:f16[]
+    b:f32[] = convert_element_type[new_dtype=float32 weak_type=False] 2.0:f32[]
     c:f32[] = mul a b
   in (c,) }"""]
 

@@ -540,3 +540,27 @@ def test_a_warm_checkified_function_does_not_trace_again():
     for x in (1.0, -1.0, 2.0):
         f(x)
     assert f.cache_info().misses == 1
+
+
+@pytest.mark.filterwarnings("ignore:index .* is out of bounds")  # which is told while tracing, too
+@pytest.mark.parametrize(("read", "index"), [
+    (lambda x: x[5], 5), (lambda x: x[-9], -5), (lambda x: x[np.int32(5), None], 5), (lambda x: x.at[5].get(), 5),
+    (lambda x: x[None, 7, ...], 7), (lambda x: x.at[5].get(mode="fill"), 5), (lambda x: x.at[5].set(0.0), 5)])
+def test_an_index_known_while_tracing_is_checked_too(read, index):
+    for function in (read, ricalco.jit(read)):
+        err, _ = checkify.checkify(function, errors=checkify.index_checks)(jnp.asarray(X))
+        assert f"index {index} is out of bounds for axis 0 with size 4" in err.get()
+    assert checkify.checkify(lambda x: x[3] + x[-4] + x.at[7].get(mode="clip"), errors=checkify.index_checks)(
+        jnp.asarray(X))[0].get() is None
+    np.testing.assert_array_equal(ricalco.jit(lambda x: x[5])(X), X[3])
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: jnp.searchsorted(x, jnp.array([-9.0, 0.5, 9.0, np.nan])), lambda x: jnp.nonzero(x, size=2),
+    lambda x: jnp.nonzero(x, size=6, fill_value=-1), lambda x: jnp.nonzero(0 * x, size=3),
+    lambda x: jnp.unique(x, size=2), lambda x: jnp.place(x, x > 1, jnp.array([7.0]), inplace=False),
+    lambda x: jnp.digitize(x, jnp.array([1.0, 0.0])), lambda x: jnp.histogram(x, bins=2, range=(0.0, 1.0)),
+    lambda x: jnp.repeat(x, jnp.array([1, 0, 2, 1]), total_repeat_length=2), lambda x: jnp.compress(x > 1, x, size=3)])
+def test_functions_read_and_write_in_bounds(function):
+    """What a function of the library leaves out is no index of the user's that is out of bounds."""
+    assert checkify.checkify(function, errors=checkify.index_checks)(jnp.asarray(X))[0].get() is None

@@ -76,6 +76,23 @@ def _programs() -> int:
     return sum(value.__class__ is tuple and value[0].__class__ is ClosedJaxpr for value in kept)
 
 
+def test_an_ellipsis_of_no_dimension_parts_arrays():
+    """By NumPy's rule what arrays that are not adjacent address comes first."""
+    x, i, picked = np.arange(60).reshape(3, 4, 5), np.array([0, 1]), np.arange(6).reshape(2, 3)
+    whole = slice(None)
+    for index in [(whole, i, ..., i), (whole, 1, ..., i), (whole, i, i, ...), (whole, ..., i, i)]:
+        written = x.copy()
+        written[index] = picked if picked.shape == x[index].shape else picked.T
+
+        def read_and_write(x, y, index=index):
+            return x[index], x.at[index].set(y)
+
+        for run in (read_and_write, ricalco.jit(read_and_write)):
+            read, out = run(jnp.asarray(x), written[index])
+            np.testing.assert_array_equal(read, x[index])
+            np.testing.assert_array_equal(out, written)
+
+
 def test_far_integers_beyond_32_bits_do_not_wrap():
     assert jnp.arange(3).at[np.array([2**32 + 1])].set(9).tolist() == [0, 1, 2]
     assert jnp.arange(3)[np.array([2**32 + 1])].tolist() == [2]

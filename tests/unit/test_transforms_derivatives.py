@@ -374,3 +374,17 @@ def test_a_nested_call_gives_a_residual_that_is_an_output_once():
     ] b 1.0:f32[]
   in (c,) }"""
     assert grad(jit(jnp.exp))(1.0) == jnp.exp(1.0)
+
+
+def test_numbers_keep_their_type_where_a_function_switches_to_64_bits():
+    """The argument is float32 outside of the block, and the derivatives of what it does to it are programs of that."""
+    def f(x):
+        with ricalco.enable_x64(True):
+            return jnp.sin(lax.convert_element_type(x, "float64"))
+
+    for run in (lambda f: f(5.0), lambda f: ricalco.jit(f)(5.0)):
+        second = run(ricalco.grad(ricalco.grad(f)))
+        assert second.dtype == np.float32 and abs(second + np.sin(5.0)) < 1e-6
+    value, tangent = ricalco.jvp(ricalco.grad(f), (5.0,), (1.0,))
+    assert value.dtype == tangent.dtype == np.float32 and abs(tangent + np.sin(5.0)) < 1e-6
+    assert [x.dtype for x in ricalco.jvp(lambda x: x, (1.0,), (2.0,))] == [np.float32] * 2

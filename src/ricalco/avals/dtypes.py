@@ -51,6 +51,8 @@ ALL = (*_BY_NAME.values(), float0)
 _SINGLETON = {d: d for d in ALL}
 _KIND = {**{d: _TABLE[n][0] for n, d in _BY_NAME.items()}, float0: "V"}
 _BITS = {d: _TABLE[n][1] for n, d in _BY_NAME.items()}
+_LIMITS = {d: (-(1 << n - 1), (1 << n - 1) - 1) if _KIND[d] == "i" else (0, (1 << n) - 1)
+           for d, n in _BITS.items() if _KIND[d] in "iu"}
 _PART = {complex64: float32, complex128: float64}
 _NARROWED = {int64: int32, uint64: uint32, float64: float32, complex128: complex64}
 _MLIR_FLOAT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64",
@@ -65,6 +67,11 @@ def kind(dtype: np.dtype) -> str:
 def bits_of(dtype: np.dtype) -> int:
     """How many bits an element has: 1 for bool, 4 for ``int4`` (which takes a byte in NumPy)."""
     return _BITS[dtype]
+
+
+def limits_of(dtype: np.dtype) -> tuple[int, int] | None:
+    """The smallest and the largest number of an integer dtype; None for one that is no integer."""
+    return _LIMITS.get(dtype)
 
 
 def part_of(dtype: np.dtype) -> np.dtype:
@@ -83,6 +90,14 @@ def as_dtype(spec, argument: str = "dtype") -> np.dtype:
         raise TypeError(f"{argument}={spec!r} is not supported: arrays hold "
                         f"{', '.join(_BY_NAME)}; got {dtype}")
     return found
+
+
+PYTHON_NUMBERS = (float, int, bool, complex)
+
+
+def python_number(x):
+    """A number of a class of the user's (an ``IntEnum``, say) as the Python number that it is."""
+    return next(t for t in (bool, int, float, complex) if isinstance(x, t))(x)
 
 
 _PYTHON = {bool: bool_, int: int64, float: float64, complex: complex128}

@@ -29,7 +29,7 @@ def as_array(x) -> DeviceArray:
     if isinstance(x, Literal):
         return put(np.asarray(x.val), x.aval)
     aval = aval_of(x)
-    if x.__class__ in PYTHON_NUMBERS:
+    if isinstance(x, (*PYTHON_NUMBERS, np.generic)):
         return put(np.asarray(scalar(x, aval.dtype)), aval)
     if hasattr(x, "__jax_array__"):
         return as_array(x.__jax_array__())

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ricalco.avals import dtypes
 from ricalco.core import Array
-from ricalco.numpy import at, manipulation, sorting, taking
+from ricalco.numpy import at, manipulation, repetition, sorting, taking
 from ricalco.numpy.promotion import canonical_axes, canonical_axis, check, several_axes, to_array, typed
-from ricalco.ops import slicing, structure
+from ricalco.ops import arithmetic, cumulative, selection, slicing, structure
 from ricalco.ops.structure import aval_of
+from ricalco.tracing import composite
 from ricalco.transforms import vmap
 
 __all__ = ["apply_along_axis", "apply_over_axes", "fill_diagonal", "place", "trim_zeros"]
@@ -136,9 +138,17 @@ def place(arr, mask, vals, *, inplace: bool = True) -> Array:
         return to_array(arr)
     if not aval_of(vals).size:
         raise ValueError("place: vals must not be empty")
-    (places,) = sorting.nonzero(manipulation.ravel(mask), size=aval.size, fill_value=aval.size)
-    flat = at.update("set", manipulation.ravel(arr), places, manipulation.resize(vals, (aval.size,)), mode="drop")
-    return structure.reshape(flat, aval.shape)
+    return _place(arr, mask, vals)
+
+
+@composite
+def _place(arr, mask, vals):
+    mask = sorting.is_true(manipulation.ravel(mask))
+    passed = cumulative.cumsum(structure.convert_element_type(mask, dtypes.int32), 0)
+    # The first to be replaced has passed one; what is passed before it is not used.
+    numbers = arithmetic.rem(arithmetic.max(arithmetic.sub(passed, 1), 0), aval_of(vals).size)
+    new = repetition.pick(structure.convert_element_type(manipulation.ravel(vals), arr.dtype), numbers, axis=0)
+    return structure.reshape(selection.select_n(mask, manipulation.ravel(arr), new), arr.shape)
 
 
 def trim_zeros(filt, trim: str = "fb", axis=None) -> Array:

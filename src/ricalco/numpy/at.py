@@ -14,6 +14,7 @@ from ricalco.numpy.plans import INT, NEW, SLICE, Plan, in_bounds, plan_of, warn_
 from ricalco.ops import arithmetic, gather, operators, scatter, selection, shapes, slicing, structure
 from ricalco.ops.gather import GatherScatterMode, ScatterDimensionNumbers
 from ricalco.ops.structure import aval_of
+from ricalco.ops.syntax import wrapped
 from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import composite
 
@@ -115,6 +116,8 @@ class IndexedUpdate:
 def update(operation: str, x, index, values, flags=(False, False), mode=None, wrap_negative: bool = True):
     """``x.at[index].operation(values)``; `flags` are (indices_are_sorted, unique_indices)."""
     values = _values(values)
+    if operation in _MODULAR and values.__class__ is int:
+        values = wrapped(values, aval_of(x).dtype)
     aval, given = aval_of(x), aval_of(values)
     if not given.shape and operation in _ELEMENTWISE and _is_traced_mask(index, aval.shape):
         return _masked(x, values, index, operation=operation)
@@ -138,6 +141,7 @@ def update(operation: str, x, index, values, flags=(False, False), mode=None, wr
     return _write(x, values, *arrays, plan=plan, operation=operation, mode=mode, flags=flags)
 
 
+_MODULAR = frozenset(("add", "subtract", "multiply"))  # as the operators, right modulo the range of integers
 _ELEMENTWISE = {"set": lambda x, value: value, "add": operators.add, "subtract": operators.subtract,
                 "multiply": operators.multiply, "divide": operators.true_divide, "power": operators.power}
 

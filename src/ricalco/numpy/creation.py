@@ -9,7 +9,7 @@ from ricalco.core import Array, Tracer, errors
 from ricalco.engine import DeviceArray, put
 from ricalco.numpy.promotion import broadcast_to_shape, check, placed, refuse, several_axes, to_dtype
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, reshape
-from ricalco.tracing import scalar
+from ricalco.tracing import scalar, unmasked
 
 __all__ = [
     "array", "asarray", "copy", "empty", "empty_like", "frombuffer", "full", "full_like", "identity", "ones",
@@ -102,9 +102,13 @@ def _from_value(x, dtype, copy: bool) -> Array:
         return put(np.asarray(scalar(x, aval.dtype)), aval)
     if isinstance(x, (list, tuple)):
         return _from_sequence(x, dtype)
-    host = np.asarray(x)
+    if isinstance(x, PYTHON_NUMBERS) and not isinstance(x, np.generic):
+        return _from_value(dtypes.python_number(x), dtype, copy)
+    host = unmasked(x)
     if dtype is None:
         dtype = _supported(host, x)
+    if isinstance(x, np.generic):
+        host = np.asarray(scalar(x, dtype))  # one number that does not fit is an error; arrays are cast
     return put(host.astype(dtype) if host.dtype != dtype else host, shaped(host.shape, dtype))
 
 
@@ -157,7 +161,9 @@ def _leaves(x) -> list:
 
 
 def _host(x):
-    return [_host(v) for v in x] if isinstance(x, (list, tuple)) else np.asarray(x)
+    if isinstance(x, (list, tuple)):
+        return [_host(v) for v in x]
+    return x if x.__class__ in PYTHON_NUMBERS else unmasked(x)  # NumPy refuses an int that does not fit
 
 
 def _stacked(x, dtype) -> Array:
@@ -168,7 +174,8 @@ def _stacked(x, dtype) -> Array:
         shape += (len(level),)
         level = level[0] if level else 0.0
     _check_regular(x, shape)
-    parts = [to_dtype(v if isinstance(v, Array) else asarray(v), dtype) for v in _leaves(x)]
+    parts = [to_dtype(v if isinstance(v, Array) or v.__class__ in PYTHON_NUMBERS else asarray(v), dtype)
+             for v in _leaves(x)]
     inner = {aval_of(v).shape for v in parts}
     if len(inner) != 1:
         raise ValueError(f"array: all parts of a nested sequence must have one shape, got {sorted(inner)}")

@@ -238,6 +238,9 @@ def _sliding(name, a, v, mode, precision, preferred_element_type):
     return _convolution(a, v, name, mode, precision, preferred_element_type)
 
 
+_FEW = 8  # terms that are faster as one sum of shifted arrays than as a convolution
+
+
 @composite(static=("name", "mode", "precision", "preferred_element_type"))
 def _convolution(a, v, name, mode, precision, preferred_element_type):
     a, v = promote_dtypes(a, v, inexact=True)
@@ -253,6 +256,10 @@ def _convolution(a, v, name, mode, precision, preferred_element_type):
     before, after = {"full": (m - 1, m - 1), "same": (m // 2, m - 1 - m // 2), "valid": (0, 0)}[mode]
     if name == "correlate" and mode == "same" and swapped:
         before, after = m - 1 - m // 2, m // 2
+    if m > _FEW:
+        return reshape(lax.conv_general_dilated(
+            reshape(a, (1, 1, n)), reshape(v, (1, 1, m)), (1,), [(before, after)], precision=precision,
+            preferred_element_type=preferred_element_type), (n + before + after - m + 1,))
     padded = lax.pad(a, convert_element_type(0, a.dtype), [(before, after, 0)])
     count = padded.shape[0] - m + 1
     windows = lax.concatenate([expand_dims(part(padded, i, i + count, 0), (0,)) for i in range(m)], 0)
@@ -270,11 +277,12 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * np.pi) -> Array:
     >>> jnp.unwrap(jnp.array([0.0, 4.0]), period=4.0).tolist()
     [0.0, 0.0]
     """
-    p = promote_dtypes(p, inexact=False)[0]
     axis = canonical_axis(axis, p.ndim)
     whole = dtypes.kind(p.dtype) in "iu" and dtypes.kind(period.dtype) in "iu"
     dtype = p.dtype if whole else together("unwrap", p, period, inexact=True)[0].dtype
     p, period = convert_element_type(p, dtype), convert_element_type(period, dtype)
+    if not p.shape[axis]:
+        return p
     half = lax.div(period, convert_element_type(2, dtype))
     step = diff(p, axis=axis)
     spread = broadcast_to_shape(period, step.shape)

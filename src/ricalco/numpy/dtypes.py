@@ -9,8 +9,9 @@ import numpy as np
 from ricalco.avals import dtypes
 from ricalco.avals.memory import cached
 from ricalco.core import Array
+from ricalco.numpy.creation import asarray
 from ricalco.numpy.promotion import canonical_axes
-from ricalco.ops.structure import aval_of, convert_element_type
+from ricalco.ops.structure import aval_of
 
 _SCALARS = {"bool_" if d == dtypes.bool_ else d.name: d for d in dtypes.ALL if d != dtypes.float0}
 _ALIASES = {"int_": "int64", "uint": "uint64", "float_": "float64", "complex_": "complex128", "single": "float32",
@@ -36,9 +37,7 @@ class ScalarType(type):
     dtype: np.dtype
 
     def __call__(cls, x=0):
-        if not isinstance(x, Array) and not _is_number(x):
-            x = np.asarray(x)
-        return convert_element_type(x, cls.dtype)
+        return asarray(x, cls.dtype)
 
     def __eq__(cls, other) -> bool:
         return cls is other or (not isinstance(other, str) and cls.dtype.type == other)

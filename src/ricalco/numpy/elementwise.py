@@ -129,6 +129,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
     ----------
     x : array
     condlist : sequence of bool array
+        Where several hold, the last one counts.
     funclist : list of callable or number
         As many as conditions, or one more for where none holds (else 0).
 
@@ -149,7 +150,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
                          f"functions are expected; got {len(funclist)}")
     dtype = aval_of(x).dtype
     values = [convert_element_type(f(x, *args, **kw) if callable(f) else f, dtype) for f in functions]
-    return select(list(condlist), values[:-1], values[-1])
+    return select(list(condlist)[::-1], values[-2::-1], values[-1])
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -310,18 +311,18 @@ def log10(x, /):
 
 
 def _log_of_sum(x, y, exponential, scale):
-    """log(e^x + e^y) from the larger one and the difference; infinities give their sum."""
+    """log(e^x + e^y) from the larger one and the difference."""
     weak = x.weak_type
-    # As smaller - larger, not -|x - y|: the derivatives of equal numbers are then one half each.
-    high, low = lax.max(x, y), lax.min(x, y)
+    # Chosen, not max and min: the derivatives of equal numbers, also the second ones, are then those of the formula.
+    smaller = lax.lt(x, y)
+    high, low = lax.select_n(smaller, x, y), lax.select_n(smaller, y, x)
     difference = lax.sub(low, high)
-    undefined = lax.ne(difference, difference)
-    # Zero where undefined, so that derivatives there are those of x + y.
-    difference = lax.select_n(undefined, difference, lax.full(x.shape, 0, x.dtype))
-    rest = lax.log1p(exponential(difference))
+    infinite = lax.bitwise_and(lax.ne(difference, difference), lax.eq(x, y))
+    rest = lax.log1p(exponential(lax.select_n(infinite, difference, lax.full(x.shape, 0, x.dtype))))
     if scale != 1:
         rest = lax.mul(rest, scale)
-    result = lax.select_n(undefined, lax.add(high, rest), lax.add(x, y))
+    # Equal infinities are their own mean, whose derivatives are one half each, as those of other equal numbers.
+    result = lax.select_n(infinite, lax.add(high, rest), lax.add(lax.mul(x, 0.5), lax.mul(y, 0.5)))
     return convert_element_type(result, result.dtype, weak)
 
 

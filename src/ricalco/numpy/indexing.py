@@ -203,13 +203,17 @@ def _read_dynamic(x, *scalars, plan):
 
 
 def as_data(plan: Plan, arrays: list) -> tuple[Plan, list]:
-    """The same index with its ints among the arrays, so that programs compiled for it serve other ints too."""
-    if recording() or not any(item[0] is INT for item in plan.items):
+    """The same index with its ints among the arrays, so that programs compiled for it serve other ints too.
+
+    While operations are recorded, with those that are out of bounds, so that `checkify` sees them.
+    """
+    if not any(item[0] is INT for item in plan.items) or recording() and in_bounds(plan):
         return plan, arrays
     items, arrays = list(plan.items), list(arrays)
-    known = len(arrays)
+    known, only_outside, sizes = len(arrays), recording(), iter(plan.shape)
     for place, item in enumerate(items):
-        if item[0] is INT:
+        size = next(sizes) if item[0] is not NEW else 0
+        if item[0] is INT and not (only_outside and 0 <= item[1] < size):
             items[place] = (ARRAY, len(arrays))
             arrays.append(np.int32(max(-2**31, min(item[1], 2**31 - 1))))
     new = len(arrays) - known
@@ -260,7 +264,7 @@ def geometry(plan: Plan) -> Geometry:
         raise ValueError(f"Incompatible shapes for broadcasting: index arrays of shapes "
                          f"{', '.join(map(str, plan.shapes))}") from None
     at = [i for i, item in enumerate(items) if item[0] in (INT, ARRAY)]
-    adjacent = bool(at) and at[-1] - at[0] == len(at) - 1
+    adjacent = bool(at) and at[-1] - at[0] == len(at) - 1 and not plan.apart
     layout, batch, columns, collapsed, offset, sizes, reverse, new = [], [], [], [], [], [], [], []
     first = None  # batch place of the first dimension of the arrays
     if at and not adjacent:
@@ -351,7 +355,8 @@ def read(x, index, *, mode=None, fill_value=None, indices_are_sorted: bool = Fal
     mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else parse_mode(mode)
     plan, arrays = plan_of(aval_of(x).shape, index, bool(wrap_negative_indices))
     fills = mode is GatherScatterMode.FILL_OR_DROP
-    if not arrays and (not fills or in_bounds(plan)):
+    clamps = not fills and (mode is GatherScatterMode.CLIP or not recording())
+    if not arrays and (clamps or in_bounds(plan)):
         w = window(plan)
         return read_window(x, w, steps_of(aval_of(x), w))
     plan, arrays = as_data(plan, arrays)
@@ -394,9 +399,9 @@ def getitem(self, index):
             if found is None:
                 plan = parse(self.aval.shape, index)[0]
                 w = window(plan)
-                found = w, steps_of(self.aval, w)
-                if not warn_if_outside(plan, "the nearest element is read"):  # which is said each time
-                    _static.keep(key, found)
+                if warn_if_outside(plan, "the nearest element is read"):  # which is said each time
+                    return read(self, index)
+                found = _static.keep(key, (w, steps_of(self.aval, w)))
             return read_window(self, *found)
         return read(self, index)
     except Exception as error:

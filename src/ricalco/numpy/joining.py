@@ -9,9 +9,9 @@ import numpy as np
 from ricalco.avals import dtypes
 from ricalco.core import Array, Tracer
 from ricalco.numpy import manipulation, repetition
-from ricalco.numpy.promotion import canonical_axis, check, promote_dtypes, refuse, to_array, typed
+from ricalco.numpy.promotion import canonical_axis, check, promote_dtypes, refuse, to_array, to_dtype, typed
 from ricalco.ops import arithmetic, comparison, selection, shapes, slicing, sorting, structure
-from ricalco.ops.structure import aval_of
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
 from ricalco.tracing import composite
 
 __all__ = [
@@ -430,6 +430,8 @@ def _insert_traced(arr, place, values, axis):
 
 def _insert_values(values, aval, axis: int, count: int, scalar: bool):
     """`values` broadcast to the part of an array of type `aval` that is inserted."""
+    if isinstance(values, PYTHON_NUMBERS):
+        values = to_dtype(values, aval.dtype)
     values = _to_rank(values, aval.ndim)
     if scalar:  # the values of one place lie along its first dimension, as in NumPy
         values = manipulation.moveaxis(values, 0, axis)

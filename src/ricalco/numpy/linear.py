@@ -112,9 +112,8 @@ def _cross(a, b, axisa, axisb, axisc):
         if len(parts) == 2:
             parts.append(lax.full(shape, 0, a.dtype))
     results = [_difference(a_parts, b_parts, i, (i + 1) % 3) for i in (1, 2, 0)]
-    last = len(shape)
-    result = lax.concatenate([expand_dims(x, (last,)) for x in results], last)
-    return move_dim(result, last, canonical_axis(axisc, result.ndim))
+    result = lax.concatenate([expand_dims(x, (0,)) for x in results], 0)
+    return move_dim(result, 0, canonical_axis(axisc, result.ndim))
 
 
 def _components(x, shape) -> list:

@@ -550,6 +550,8 @@ def roll(a, shift, axis=None) -> Array:
     if len(parts) != len(axes) and 1 not in (len(parts), len(axes)):
         raise ValueError(f"'shift' and 'axis' arguments to roll must have equal lengths or one of length 1; "
                          f"got {len(parts)} and {len(axes)}")
+    if not parts or not axes:
+        return to_array(a)
     count = max(len(parts), len(axes))
     parts, axes = parts * (count // len(parts)), axes * (count // len(axes))
     for part, dim in zip(parts, axes):

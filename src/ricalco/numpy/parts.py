@@ -13,7 +13,7 @@ from ricalco.numpy.dtypes import finfo
 from ricalco.numpy.elementwise import choose
 from ricalco.numpy.promotion import broadcast_to_shape, check, common_shape, inexact, refuse, to_dtype, together
 from ricalco.numpy.ufuncs import isinf
-from ricalco.ops.operators import multiply, subtract, true_divide
+from ricalco.ops.operators import greater, less, multiply, subtract, true_divide
 from ricalco.ops.structure import aval_of, convert_element_type
 from ricalco.tracing import composite
 
@@ -135,7 +135,7 @@ def fmax(x1, x2):
     1.0
     """
     x, y = together("fmax", x1, x2)
-    return lax.select_n(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), y, x)
+    return lax.select_n(lax.bitwise_or(greater(x, y), lax.ne(y, y)), y, x)
 
 
 @composite
@@ -149,7 +149,7 @@ def fmin(x1, x2):
     1.0
     """
     x, y = together("fmin", x1, x2)
-    return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
+    return lax.select_n(lax.bitwise_or(less(x, y), lax.ne(y, y)), y, x)
 
 
 @composite
@@ -195,7 +195,8 @@ def modf(x, /):
 
 
 def round(a, decimals: int = 0, out=None):
-    """`a` rounded to so many decimals, halves to the even digit. Integers stay as they are.
+    """`a` rounded to so many decimals, halves to the even digit. Integers stay as they are, and so do floats that
+    have no digits to be dropped.
 
     Examples
     --------
@@ -225,9 +226,14 @@ def _round(a, decimals):
         return lax.round(a, nearest)
     working = dtypes.float32 if dtype.itemsize <= 2 else dtype
     wide = convert_element_type(a, working, a.weak_type)
+    if abs(decimals) > -np.finfo(working).minexp * math.log10(2):  # 10 to that power, or its inverse, is none
+        result = lax.stop_gradient(wide) if decimals > 0 else lax.mul(lax.stop_gradient(wide), 0.0)
+        return convert_element_type(result, dtype, a.weak_type)
     factor = float(10 ** abs(decimals))
     if decimals > 0:
-        result = lax.div(lax.round(lax.mul(wide, factor), nearest), factor)
+        scaled = lax.mul(wide, factor)
+        rounded = lax.div(lax.round(scaled, nearest), factor)
+        result = lax.select_n(lax.is_finite(scaled), lax.stop_gradient(wide), rounded)
     else:
         result = lax.mul(lax.round(lax.div(wide, factor), nearest), factor)
     return convert_element_type(result, dtype, a.weak_type)

@@ -10,7 +10,8 @@ import numpy as np
 from ricalco.avals import dtypes
 from ricalco.avals.memory import Memo
 from ricalco.core import Array, Tracer, errors
-from ricalco.ops import shapes, structure
+from ricalco.ops import structure
+from ricalco.ops.shapes import concatenate
 from ricalco.ops.structure import aval_of
 from ricalco.python.places import warn_at_user_line
 
@@ -33,14 +34,17 @@ class Plan(NamedTuple):
         the smallest place touched, ``("new",)`` and ``("array", k)``: one for each dimension, and the new ones.
     wraps : tuple of bool
         For each array, whether negative values in it count from the end.
-    ranks : tuple of tuple
+    shapes : tuple of tuple
         The shapes of the arrays.
+    apart : bool
+        Whether an ellipsis stands between places (ints or arrays), for no dimension: they are not adjacent then.
     """
     shape: tuple
     inserted: tuple
     items: tuple
     wraps: tuple
     shapes: tuple
+    apart: bool
 
 
 def in_bounds(plan: Plan) -> bool:
@@ -76,6 +80,7 @@ def warn_if_outside(plan: Plan, what: str) -> bool:
 def parse(shape: tuple[int, ...], index, wrap_negative: bool = True) -> tuple[Plan, list]:
     """The plan of `index` into an array of `shape`, and the index arrays."""
     entries = _expand_masks(shape, _entries(index))
+    apart = _is_apart(entries)
     shape, inserted, entries = _expand_ellipsis(shape, entries)
     items, arrays, wraps = [], [], []
     dim = 0
@@ -93,7 +98,8 @@ def parse(shape: tuple[int, ...], index, wrap_negative: bool = True) -> tuple[Pl
             arrays.append(entry)
             wraps.append(negative and wrap_negative)
         dim += 1
-    return Plan(shape, inserted, tuple(items), tuple(wraps), tuple([aval_of(a).shape for a in arrays])), arrays
+    shapes = tuple([aval_of(a).shape for a in arrays])
+    return Plan(shape, inserted, tuple(items), tuple(wraps), shapes, apart), arrays
 
 
 def _entries(index) -> tuple:
@@ -134,7 +140,7 @@ def _sequence(entry):
     """A list inside an index tuple, as an array."""
     if any(isinstance(e, Array) for e in entry):
         parts = [structure.expand_dims(structure.convert_element_type(e, "int32"), (0,)) for e in entry]
-        return shapes.concatenate(parts, 0)
+        return concatenate(parts, 0)
     return np.asarray(entry) if len(entry) else np.zeros((0,), np.int32)
 
 
@@ -188,6 +194,13 @@ def concrete_mask(mask) -> np.ndarray:
             raise errors.NonConcreteBooleanIndexError(mask)
         mask = known
     return np.asarray(mask)
+
+
+def _is_apart(entries: list) -> bool:
+    """Whether an ellipsis stands between places. (One for some dimensions becomes slices, which say it too.)"""
+    cut = next((i for i, e in enumerate(entries) if e is Ellipsis), 0)
+    return all(any(not (e is None or e is Ellipsis or isinstance(e, builtins.slice)) for e in side)
+               for side in (entries[:cut], entries[cut:]))
 
 
 def _expand_ellipsis(shape, entries: list):

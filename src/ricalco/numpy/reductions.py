@@ -64,8 +64,7 @@ def identity_of(name: str, dtype: np.dtype):
     if dtypes.kind(dtype) == "b":
         return name == "min"
     if dtypes.kind(dtype) in "iu":
-        limits = np.iinfo(dtype)
-        return int(limits.min if name == "max" else limits.max)
+        return dtypes.limits_of(dtype)[name == "min"]
     return -math.inf if name == "max" else math.inf
 
 
@@ -207,21 +206,7 @@ def _extreme(a, initial, where, name, axis, keepdims):
     a = convert_element_type(a, a.dtype)
     if where is not None:
         a = masked(name, a, where, identity_of(name, a.dtype))
-    if dtypes.kind(a.dtype) == "c":
-        result = _complex_extreme(a, name, axes)
-    else:
-        result = _REDUCE[name](a, axes)
-    return finish(name, result, axes, keepdims, initial)
-
-
-def _complex_extreme(a, name: str, axes):
-    """Complex numbers compare by real part, then by imaginary part: two real reductions."""
-    worst = identity_of(name, dtypes.float32)
-    real = lax.real(a)
-    best = _REDUCE[name](real, axes)
-    first = lax.eq(real, broadcast_to_shape(expand_dims(best, axes), a.shape))
-    imaginary = choose(first, lax.imag(a), to_dtype(worst, real.dtype))
-    return lax.complex(best, _REDUCE[name](imaginary, axes))
+    return finish(name, _REDUCE[name](a, axes), axes, keepdims, initial)
 
 
 def ptp(a, axis=None, out=None, keepdims: bool = False) -> Array:

@@ -9,7 +9,7 @@ from ricalco.avals import dtypes
 from ricalco.core import Array, Tracer
 from ricalco.numpy.manipulation import static_shape
 from ricalco.numpy.promotion import canonical_axis, check, refuse, typed
-from ricalco.ops import cumulative, gather, selection, structure
+from ricalco.ops import arithmetic, cumulative, gather, selection, slicing, structure
 from ricalco.ops.gather import GatherDimensionNumbers, ScatterDimensionNumbers
 from ricalco.ops.structure import aval_of
 from ricalco.tracing import composite
@@ -119,9 +119,24 @@ def _repeat_to(a, repeats, axis, total):
     counts = structure.convert_element_type(repeats, dtypes.int32)
     counts = structure.broadcast_in_dim(counts, (size,), (0,) if aval_of(counts).ndim else ())
     # The element at a place is the number of runs that have ended before it.
-    ends = structure.expand_dims(cumulative.cumsum(counts, 0), (1,))
+    ended = reached(cumulative.cumsum(counts, 0), total)
+    return pick(a, selection.clamp(0, ended, size - 1), axis=axis)
+
+
+def reached(ends, size: int):
+    """For each place below `size`, how many of `ends` (int32, rising) are not beyond it."""
+    return cumulative.cumsum(occurrences(ends, size), 0)
+
+
+def occurrences(values, size: int):
+    """How often each number below `size` is in `values` (int32, rising).
+
+    All indices are in bounds, so that `checkify` has nothing to tell: larger numbers have a place of their own.
+    """
     numbers = ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,),
                                       scatter_dims_to_operand_dims=(0,))
-    ended = gather.scatter_add(structure.full((total,), 0, dtypes.int32), ends,
-                                structure.full((size,), 1, dtypes.int32), numbers, indices_are_sorted=True, mode="drop")
-    return pick(a, selection.clamp(0, cumulative.cumsum(ended, 0), size - 1), axis=axis)
+    places = structure.expand_dims(arithmetic.min(values, size), (1,))
+    ones = structure.full(aval_of(values).shape, 1, dtypes.int32)
+    counts = gather.scatter_add(structure.full((size + 1,), 0, dtypes.int32), places, ones, numbers,
+                                indices_are_sorted=True, mode="promise_in_bounds")
+    return slicing.slice(counts, (0,), (size,))

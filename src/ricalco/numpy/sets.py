@@ -164,9 +164,7 @@ def _unique(rows, order, first, fill_value, count):
                                       scatter_dims_to_operand_dims=(0,))
     inverse = gather.scatter_add(structure.full((total,), 0, dtypes.int32), structure.expand_dims(order, (1,)), group,
                                  numbers, unique_indices=True, mode="promise_in_bounds")
-    counts = gather.scatter_add(structure.full((count,), 0, dtypes.int32), structure.expand_dims(group, (1,)),
-                                structure.full((total,), 1, dtypes.int32), numbers, indices_are_sorted=True,
-                                mode="drop")
+    counts = repetition.occurrences(group, count)
     if not count:
         index = counts
     else:
@@ -366,6 +364,8 @@ def _setxor(ar1, ar2, fill_value, size):
 
 def _masked(values, mask, fill_value, size: int):
     """The first `size` values where `mask`; by default the first of them (or 0) fills up."""
+    if not size:
+        return structure.full((0,), 0, aval_of(values).dtype)
     total = structure.reduce_sum(structure.convert_element_type(mask, dtypes.int32), (0,))
     (places,) = sorting.nonzero_places(mask, 0, size=size, dtype=dtypes.int32)
     taken = repetition.pick(values, places, axis=0)

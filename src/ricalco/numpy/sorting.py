@@ -1,7 +1,6 @@
 """Order: sorting, searching in what is sorted, and the places of what is true."""
 from __future__ import annotations
 
-import math
 import operator
 
 import numpy as np
@@ -285,16 +284,17 @@ def _by_comparing(a, v, right: bool, dtype):
 
 
 def _by_bisection(a, v, right: bool, dtype):
-    size, shape = aval_of(a).size, aval_of(v).shape
-    low, high = structure.full(shape, 0, dtype), structure.full(shape, size, dtype)
-    for _ in range(math.ceil(math.log2(size + 1))):
-        middle = arithmetic.add(low, arithmetic.div(arithmetic.sub(high, low), 2))
-        after = _goes_after(repetition.pick(a, middle, axis=0), v, right)
-        searching = comparison.lt(low, high)
-        up = bitwise.bitwise_and(searching, after)
-        low = selection.select_n(up, low, arithmetic.add(middle, 1))
-        high = selection.select_n(bitwise.bitwise_and(searching, bitwise.bitwise_not(after)), high, middle)
-    return low
+    """`left` elements are known to stay in front, the answer is at most `length` further; all reads are in bounds."""
+    left, length = structure.full(aval_of(v).shape, 0, dtype), aval_of(a).size
+
+    def goes_after(place):
+        return _goes_after(repetition.pick(a, place, axis=0), v, right)
+
+    while length > 1:
+        half = length // 2
+        left = selection.select_n(goes_after(arithmetic.add(left, half - 1)), left, arithmetic.add(left, half))
+        length -= half
+    return arithmetic.add(left, structure.convert_element_type(goes_after(left), dtype))
 
 
 def _by_sorting(a, v, right: bool, dtype):
@@ -329,6 +329,18 @@ def known_count(name: str, mask, keyword: str = "size"):
     return np.asarray(mask)
 
 
+def known_truth(name: str, mask) -> np.ndarray:
+    """Which elements are not zero, of an array as `known_count` takes it. Subnormal numbers are zero, as in ``!= 0``:
+    compiled programs do not tell them from it."""
+    host = known_count(name, mask)
+    kind = dtypes.kind(dtypes.as_dtype(host.dtype))
+    if kind not in "fc":
+        return host.astype(bool)
+    smallest = np.finfo(np.float64 if host.dtype in (np.float64, np.complex128) else np.float32).tiny
+    parts = (host.real, host.imag) if kind == "c" else (host.astype(np.float32) if host.itemsize < 4 else host,)
+    return np.logical_or.reduce([~(np.abs(part) < smallest) for part in parts])
+
+
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     """The places of the elements of `a` that are not zero, one array for each dimension.
 
@@ -361,7 +373,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     size = _size(size)
     dtype = dtypes.canonicalize(np.int64)
     if size is None:
-        return tuple([asarray(places.astype(dtype)) for places in np.nonzero(known_count("nonzero", a))])
+        return tuple([asarray(places.astype(dtype)) for places in np.nonzero(known_truth("nonzero", a))])
     if fill_value is None:
         fill_value = 0
     fills = tuple(fill_value) if isinstance(fill_value, (tuple, list)) else (fill_value,) * aval.ndim
@@ -386,12 +398,7 @@ def nonzero_places(a, *fills, size: int, dtype):
     mask = is_true(flat)
     # The k-th true place is the number of places before which at most k are true.
     passed = cumulative.cumsum(structure.convert_element_type(mask, dtypes.int32), 0)
-    numbers = ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,),
-                                      scatter_dims_to_operand_dims=(0,))
-    counts = gather.scatter_add(structure.full((size,), 0, dtypes.int32), structure.expand_dims(passed, (1,)),
-                                structure.full((aval_of(flat).size,), 1, dtypes.int32), numbers,
-                                indices_are_sorted=True, mode="drop")
-    place = cumulative.cumsum(counts, 0)
+    place = repetition.reached(passed, size)
     found = slicing.index_in_dim(passed, aval_of(flat).size - 1, keepdims=False)
     filled = comparison.ge(shapes.iota(dtypes.int32, size), structure.broadcast_in_dim(found, (size,), ()))
     results = []
@@ -416,7 +423,7 @@ def argwhere(a, *, size: int | None = None, fill_value=None) -> Array:
     """
     aval = typed("argwhere", a)
     if not aval.ndim:
-        count = int(bool(known_count("argwhere", a))) if size is None else _size(size)
+        count = int(known_truth("argwhere", a)) if size is None else _size(size)
         return asarray(np.zeros((count, 0), dtypes.canonicalize(np.int64)))
     places = nonzero(a, size=size, fill_value=fill_value)
     return _columns(*places)
@@ -466,12 +473,12 @@ def compress(condition, a, axis: int | None = None, *, size: int | None = None, 
     aval = aval_of(a)
     axis = canonical_axis(axis, aval.ndim)
     if aval_of(condition).size > aval.shape[axis]:
-        extra = known_count("compress", condition)[aval.shape[axis]:]
+        extra = known_truth("compress", condition)[aval.shape[axis]:]
         if extra.any():
             raise ValueError("condition contains entries that are out of bounds")
         condition = condition[:aval.shape[axis]]
     if size is None:
-        places = np.nonzero(known_count("compress", condition))[0].astype(np.int32)
+        places = np.nonzero(known_truth("compress", condition))[0].astype(np.int32)
         return repetition.pick(a, places, axis=axis)
     return _compress(condition, a, fill_value, axis=axis, size=_size(size))
 

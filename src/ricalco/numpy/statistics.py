@@ -24,6 +24,7 @@ from ricalco.numpy.promotion import (
     typed,
 )
 from ricalco.numpy.ranges import linspace
+from ricalco.numpy.sorting import searchsorted
 from ricalco.numpy.ufuncs import isnan, maximum, minimum
 from ricalco.ops.operators import add, multiply, subtract, true_divide
 from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, reshape
@@ -239,6 +240,8 @@ def _interpolate(rows, place, last, method: str):
 
 def _pick(rows, place, size: int):
     """Element ``place[i, ...]`` of each row: the gather of one element each."""
+    if not rows.size:
+        return lax.full(place.shape, math.nan, rows.dtype)
     index = convert_element_type(place, "int32")
     ndim = rows.ndim
     if ndim == 1:
@@ -305,7 +308,8 @@ def _cov(m, y, fweights, aweights, rowvar, ddof, dtype):
     x = subtract(x, centre)
     weighted = x if weights is None else multiply(x, broadcast_to_shape(to_dtype(weights, x.dtype), x.shape))
     other = lax.conj(weighted) if dtypes.kind(x.dtype) == "c" else weighted
-    result = true_divide(dot(x, lax.transpose(other, (1, 0))), to_dtype(divisor, x.dtype))
+    divisor = to_dtype(maximum(divisor, 0), x.dtype)  # 0 / 0 of too few observations
+    result = true_divide(dot(x, lax.transpose(other, (1, 0))), divisor)
     return reshape(result, ()) if result.shape == (1, 1) else result
 
 
@@ -435,26 +439,15 @@ def digitize(x, bins, right: bool = False, *, method=None) -> Array:
 
 @composite(static=("right",))
 def _digitize(x, bins, right):
+    """Falling edges are turned round: the bins above an element are those that are not below it."""
     n = bins.shape[0]
     if n == 0:
         return lax.full(x.shape, 0, dtypes.int32)
-    ends = [lax.slice_in_dim(bins, i, i + 1, axis=0) for i in (0, n - 1)]
-    rising = reshape(lax.ge(ends[1], ends[0]), ())
-    up, down = _below(bins, x, right), _below(bins, x, not right, falling=True)
-    return lax.select_n(broadcast_to_shape(rising, x.shape), down, up)
-
-
-def _below(edges, x, include_equal_below: bool, falling: bool = False):
-    """How many edges lie below (``falling``: above) each element; equal ones count unless told otherwise."""
-    edges, x = promote_dtypes(edges, x)
-    column = expand_dims(x, (x.ndim,))
-    shape = (*x.shape, edges.shape[0])
-    left, right = broadcast_to_shape(edges, shape), broadcast_to_shape(column, shape)
-    if falling:
-        passed = lax.gt(left, right) if not include_equal_below else lax.ge(left, right)
-    else:
-        passed = lax.lt(left, right) if include_equal_below else lax.le(left, right)
-    return lax.reduce_sum(convert_element_type(passed, dtypes.int32), (x.ndim,))
+    first, last = (reshape(lax.slice_in_dim(bins, i, i + 1, axis=0), ()) for i in (0, n - 1))
+    falling = lax.lt(last, first)
+    edges = lax.select_n(broadcast_to_shape(falling, bins.shape), bins, lax.rev(bins, (0,)))
+    place = searchsorted(edges, x, side="left" if right else "right")
+    return lax.select_n(broadcast_to_shape(falling, x.shape), place, lax.sub(lax.full(x.shape, n, place.dtype), place))
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None) -> Array:
@@ -473,6 +466,8 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None) -> Array:
     if aval_of(bins).ndim == 1:
         return asarray(bins, dtype)
     count = operator.index(bins)
+    if range is None and not aval_of(a).size:
+        range = 0, 1
     if range is None:
         low, high = reductions.min(a), reductions.max(a)
     else:
@@ -522,13 +517,13 @@ def _histogram(a, edges, weights, density):
     a = to_dtype(reshape(a, (a.size,)), edges.dtype)
     ones = lax.full(a.shape, 1, dtype) if weights is None else to_dtype(reshape(weights, (weights.size,)), dtype)
     count = edges.shape[0] - 1
-    place = subtract(_below(edges, a, False), 1)
+    place = subtract(searchsorted(edges, a, side="right"), 1)
     last = reshape(lax.slice_in_dim(edges, count, count + 1, axis=0), ())
     first = reshape(lax.slice_in_dim(edges, 0, 1, axis=0), ())
     place = choose(lax.eq(a, broadcast_to_shape(last, a.shape)), count - 1, place)
     outside = lax.bitwise_or(lax.lt(a, broadcast_to_shape(first, a.shape)),
                              lax.gt(a, broadcast_to_shape(last, a.shape)))
-    counts = _bincount(choose(outside, count, place), ones, count)
+    counts = lax.slice_in_dim(_bincount(choose(outside, count, place), ones, count + 1), 0, count)
     if density:
         widths = subtract(lax.slice_in_dim(edges, 1, count + 1, axis=0), lax.slice_in_dim(edges, 0, count, axis=0))
         counts = true_divide(true_divide(counts, widths), reductions.sum(counts))

@@ -37,14 +37,14 @@ _ALIASES = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "ar
             "atanh": "arctanh", "atan2": "arctan2"}
 
 _OPERATORS = ("absolute", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "divmod", "equal",
-              "floor_divide", "greater", "greater_equal", "left_shift", "less", "less_equal", "multiply", "negative",
-              "not_equal", "positive", "power", "remainder", "right_shift", "subtract", "true_divide")
+              "floor_divide", "fmod", "greater", "greater_equal", "left_shift", "less", "less_equal", "multiply",
+              "negative", "not_equal", "positive", "power", "remainder", "right_shift", "subtract", "true_divide")
 _OPERATOR_ALIASES = {"abs": "absolute", "bitwise_invert": "bitwise_not", "bitwise_left_shift": "left_shift",
                      "bitwise_right_shift": "right_shift", "divide": "true_divide", "invert": "bitwise_not",
                      "mod": "remainder", "pow": "power"}
 __all__ = sorted([
     *_OPERATORS, *_OPERATOR_ALIASES, *_INEXACT, *_ALIASES, "arctan2", "bitwise_count", "ceil",
-    "conj", "conjugate", "floor", "fmod", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf",
+    "conj", "conjugate", "floor", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf",
     "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "real", "rint",
     "sign", "square", "trunc"])
 
@@ -60,7 +60,6 @@ maximum = promoting_binary("maximum", lax.max_p, doc="The larger of two numbers;
 minimum = promoting_binary("minimum", lax.min_p, doc="The smaller of two numbers; NaN if either is.")
 nextafter = promoting_binary("nextafter", lax.nextafter_p, inexact=True,
                              doc="The floating number next to `x` in the direction of `y`.")
-fmod = promoting_binary("fmod", lax.rem_p, numeric=True, doc="Remainder with the sign of the dividend.")
 
 globals().update({name: getattr(operators, name) for name in _OPERATORS})
 globals().update({alias: globals()[name] for alias, name in (_OPERATOR_ALIASES | _ALIASES).items()})

@@ -117,7 +117,7 @@ def _extremum_lower(op: str, direction: str):
         if dtypes.kind(out.dtype) != "c":
             return plain(b, outs, x, y)
         x, y = fit(b, x, out.shape), fit(b, y, out.shape)
-        return b.op("stablehlo.select", (beyond(b, direction, x, y), x, y), out)
+        return b.op("stablehlo.select", (beyond(b, direction, x, y, or_nan=True), x, y), out)
     return lower
 
 
@@ -214,7 +214,7 @@ def _integer_pow_jvp(primals, tangents, *, y):
     out = integer_pow_p.bind(x, y=y)
     if isinstance(t, Zero) or y == 0:
         return out, Zero(aval_of(out))
-    slope = mul(literal_as(y, x), integer_pow(x, y - 1)) if y != 1 else None
+    slope = mul(literal_as(y, x), integer_pow(x, y - 1) if y != 2 else x) if y != 1 else None
     return out, t if slope is None else mul(t, slope)
 
 

@@ -28,6 +28,8 @@ def beyond(b, direction: str, x, y, or_nan: bool = False):
         level = b.compare("EQ", x_real, y_real, how, flag)
         within = b.binary("stablehlo.and", level, b.compare(direction, x_imag, y_imag, how, flag), flag)
         found = b.binary("stablehlo.or", b.compare(direction, x_real, y_real, how, flag), within, flag)
+        if or_nan:  # a part of y that is not NaN may have decided
+            found = b.binary("stablehlo.and", found, b.compare("EQ", y, y, how, flag), flag)
     return b.binary("stablehlo.or", found, b.compare("NE", x, x, how, flag), flag) if or_nan else found
 
 

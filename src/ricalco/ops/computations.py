@@ -13,6 +13,7 @@ from ricalco.core import Primitive, Tracer, Zero
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.evaluate import walk
 from ricalco.ops import oracles, reductions, windows
+from ricalco.ops.bitwise import bitwise_and, bitwise_or
 from ricalco.ops.reductions import batched_at
 from ricalco.ops.selection import select
 from ricalco.ops.shapes import concatenate
@@ -185,29 +186,41 @@ def _derivative(closed: ClosedJaxpr) -> ClosedJaxpr:
     return stage(differentiated, [*avals, *[tangent_aval(avals[i]) for i in active]] * 2).closed
 
 
-def _fold(closed: ClosedJaxpr, xs: Sequence, starts: Sequence) -> list:
-    """Combine along dimension 0, neighbours with neighbours, then with `starts` (broadcast to the result)."""
-    count, *shape = aval_of(xs[0]).shape
-    shape = tuple(shape)
+def _fold(closed: ClosedJaxpr, xs: Sequence, starts: Sequence, inside=None) -> list:
+    """Combine along dimension 0, neighbours with neighbours, then with `starts` (broadcast to the result).
+
+    Where `inside`, bools of the shape of `xs`, does not hold there is no element: it is left out.
+    """
+    number, (count, *shape) = len(xs), aval_of(xs[0]).shape
+
+    def combine(lefts, rights):
+        outs = _elementwise(closed, [*lefts[:number], *rights[:number]])
+        if inside is None:
+            return outs
+        left, right = lefts[number], rights[number]
+        outs = [select(bitwise_and(left, right), out, select(left, x, y)) for out, x, y in zip(outs, lefts, rights)]
+        return [*outs, bitwise_or(left, right)]
+
     starts = [broadcast_in_dim(s, shape, tuple(range(aval_of(s).ndim))) for s in starts]
     if not count:
         return starts
+    if inside is not None:
+        xs, starts = [*xs, inside], [*starts, full(shape, True)]
     while count > 1:
         even = count - count % 2
-        lefts, rights = ([slice_in_dim(x, first, even, 2) for x in xs] for first in (0, 1))
-        combined = _elementwise(closed, [*lefts, *rights])
+        combined = combine(*[[slice_in_dim(x, first, even, 2) for x in xs] for first in (0, 1)])
         if count % 2:
             combined = [concatenate([c, slice_in_dim(x, even, count)], 0) for c, x in zip(combined, xs)]
         xs, count = combined, (count + 1) // 2
-    return _elementwise(closed, [*starts, *[reshape(x, shape) for x in xs]])
+    return combine(starts, [reshape(x, shape) for x in xs])[:number]
 
 
-def _fold_jvp(closed: ClosedJaxpr, xs, starts, x_dots, start_dots) -> tuple[list, list]:
+def _fold_jvp(closed: ClosedJaxpr, xs, starts, x_dots, start_dots, inside=None) -> tuple[list, list]:
     """`_fold` and its derivative; tangents may be `Zero`."""
     avals = [aval_of(x) for x in xs]
     active = _active(avals)
     dots = [*[instantiate(x_dots[i]) for i in active]], [*[instantiate(start_dots[i]) for i in active]]
-    results = _fold(_derivative(closed), [*xs, *dots[0]], [*starts, *dots[1]])
+    results = _fold(_derivative(closed), [*xs, *dots[0]], [*starts, *dots[1]], inside)
     outs = results[:len(xs)]
     found = dict(zip(active, results[len(xs):], strict=True))
     return outs, [found.get(i, Zero(tangent_aval(aval_of(x)))) for i, x in enumerate(outs)]
@@ -376,10 +389,17 @@ def _stacked(x, start, *, window_dimensions, window_strides, padding, base_dilat
     dense = pad(x, start, [(low, high, base - 1) for (low, high), base in zip(padding, base_dilation)])
     parts = []
     for place in itertools.product(*map(range, window_dimensions)):
-        first = [i * d for i, d in zip(place, window_dilation)]
-        last = [f + (n - 1) * s + 1 if n else f for f, n, s in zip(first, counts, window_strides)]
+        first = [i * d if n else 0 for i, d, n in zip(place, window_dilation, counts)]
+        last = [f + (n - 1) * s + 1 if n else 0 for f, n, s in zip(first, counts, window_strides)]
         parts.append(expand_dims(slice(dense, first, last, window_strides), (0,)))
     return concatenate(parts, 0)
+
+
+def _inside(aval: ShapedArray, **params):
+    """`_stacked` of where an element stands, or None where no place of a window is padding or a hole."""
+    if all(low <= 0 and high <= 0 for low, high in params["padding"]) and set(params["base_dilation"]) <= {1}:
+        return None
+    return _stacked(full(aval.shape, True), full((), False), **params)
 
 
 def _window_jvp(primals, tangents, *, jaxpr, **params):
@@ -387,10 +407,11 @@ def _window_jvp(primals, tangents, *, jaxpr, **params):
         outs = reduce_window_p.bind(*primals, jaxpr=jaxpr, **params)
         return outs, [Zero(tangent_aval(aval_of(x))) for x in outs]
     (xs, starts), (x_dots, start_dots) = _split(primals), _split(tangents)
+    inside = _inside(aval_of(xs[0]), **params)
     x_dots = [t if isinstance(t, Zero) and dtypes.kind(t.aval.dtype) == "V" else
               _stacked(instantiate(t), instantiate(s), **params) for t, s in zip(x_dots, start_dots)]
     xs = [_stacked(x, s, **params) for x, s in zip(xs, starts)]
-    return _fold_jvp(jaxpr, xs, starts, x_dots, start_dots)
+    return _fold_jvp(jaxpr, xs, starts, x_dots, start_dots, inside)
 
 
 def _window_batch(size, args, dims, *, jaxpr, **params):
@@ -399,29 +420,31 @@ def _window_batch(size, args, dims, *, jaxpr, **params):
     if all(d is None for d in start_dims):
         outs = reduce_window_p.bind(*xs, *starts, jaxpr=jaxpr, **params)
     else:  # the operation has one initial value for all examples
-        outs = _fold(jaxpr, [_filled(x, s, **params) for x, s in zip(xs, starts)], starts)
+        inside = _inside(aval_of(xs[0]), **params)
+        outs = _fold(jaxpr, [_filled(x, s, inside, **params) for x, s in zip(xs, starts)], starts, inside)
     return outs, [0] * len(outs)
 
 
-def _filled(x, start, **params):
+def _filled(x, start, inside, **params):
     """`_stacked` where `start` may have one value for each element of dimension 0."""
-    aval = aval_of(x)
-    inside = _stacked(full(aval.shape, True), full((), False), **params)
-    taken = _stacked(x, literal_like(0, aval.dtype), **params)
+    taken = _stacked(x, literal_like(0, aval_of(x).dtype), **params)
     shape = aval_of(taken).shape
-    return select(inside, taken, broadcast_in_dim(start, shape, (1,) if aval_of(start).ndim else ()))
+    return taken if inside is None else select(
+        inside, taken, broadcast_in_dim(start, shape, (1,) if aval_of(start).ndim else ()))
 
 
 def _window_oracle(*args, jaxpr, **params):
     xs, starts = _split([np.asarray(x) for x in args])
     rank = xs[0].ndim
     taken = [windows.windows_of(x, s, **params)[0] for x, s in zip(xs, starts)]
+    inside = windows.windows_of(xs[0], starts[0], **params)[1]
     shape = taken[0].shape[:rank]
     count = int(np.prod(params["window_dimensions"], dtype=np.int64))
-    taken = [t.reshape(*shape, count) for t in taken]
+    *taken, inside = [t.reshape(*shape, count) for t in (*taken, inside)]
     totals = [np.broadcast_to(s, shape) for s in starts]
     for i in range(count):
-        totals = oracles.program(jaxpr, *totals, *[t[..., i] for t in taken])
+        combined = oracles.program(jaxpr, *totals, *[t[..., i] for t in taken])
+        totals = [np.where(inside[..., i], c, t) for c, t in zip(combined, totals)]
     return [np.asarray(t, x.dtype) for t, x in zip(totals, xs)]
 
 

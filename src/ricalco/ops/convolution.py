@@ -14,7 +14,7 @@ from ricalco.core import Linear, Primitive
 from ricalco.ops.dot import PrecisionLike, canonicalize_precision, preferred_dtype
 from ricalco.ops.families import bilinear_jvp
 from ricalco.ops.shapes import rev
-from ricalco.ops.structure import aval_of, convert_element_type, move_dim, reshape, same_type, transpose
+from ricalco.ops.structure import aval_of, convert_element_type, full, move_dim, reshape, same_type, transpose
 from ricalco.ops.windows import dilated, padding_attribute, padtype_to_pads, windows_of
 
 __all__ = ["ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_p",
@@ -218,6 +218,10 @@ def _batch(size, args, dims, *, dimension_numbers, feature_group_count, **params
     """A mapped axis of the lhs joins its batch, of the rhs its output features; of both it makes groups."""
     numbers, groups = dimension_numbers, feature_group_count
     x, y = (v if d is None else move_dim(v, d, 0) for v, d in zip(args, dims))
+    if not size:  # no groups can be made of nothing
+        avals = [a if d is None else a.update(shape=a.shape[1:]) for a, d in zip(map(aval_of, (x, y)), dims)]
+        out = _infer(*avals, dimension_numbers=numbers, feature_group_count=groups, **params)
+        return full((0, *out.shape), 0, out.dtype), 0
     x_dim, y_dim = dims
     x = transpose(x, numbers.lhs_spec if x_dim is None else (0, *[d + 1 for d in numbers.lhs_spec]))
     y = transpose(y, numbers.rhs_spec if y_dim is None else (0, *[d + 1 for d in numbers.rhs_spec]))

@@ -61,7 +61,7 @@ log_p = elementwise("log", "stablehlo.log", kinds="fc", oracle=oracles.wide(np.l
 log = callable_of(log_p, 1, """Elementwise natural logarithm; NaN for negative real numbers.""")
 
 expm1_p = elementwise("expm1", "stablehlo.exponential_minus_one", kinds="fc", oracle=oracles.wide(np.expm1),
-                      derivatives=[lambda g, ans, x: mul(g, add(ans, constant(1, x)))])
+                      derivatives=[lambda g, ans, x: mul(g, exp(x))])  # ans + 1 has no digits where ans is near -1
 expm1 = callable_of(expm1_p, 1, """Elementwise ``exp(x) - 1``, exact near 0.""")
 
 log1p_p = elementwise("log1p", "stablehlo.log_plus_one", kinds="fc", oracle=oracles.wide(np.log1p),
@@ -70,7 +70,8 @@ log1p = callable_of(log1p_p, 1, """Elementwise ``log(1 + x)``, exact near 0.""")
 
 logistic_p = elementwise("logistic", None, kinds="fc", lower=_logistic_lower,
                          oracle=oracles.wide(lambda x: 1 / (1 + np.exp(-x))),
-                         derivatives=[lambda g, ans, x: mul(g, mul(ans, sub(constant(1, x), ans)))])
+                         # Not 1 - ans, which has no digits where ans is near 1.
+                         derivatives=[lambda g, ans, x: mul(g, mul(ans, logistic(neg(x))))])
 logistic = callable_of(logistic_p, 1, """Elementwise logistic function ``1 / (1 + exp(-x))``.""")
 
 # --- powers -------------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def _pow_infer(x, y):
         if dtypes.kind(x.dtype) not in "fc":
             raise TypeError(f"pow does not accept dtype {x.dtype.name} as base. Accepted dtypes are of kind "
                             "floating, complex; use integer_pow for integers")
-        return shaped(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type)
+        return shaped(families.broadcast_shapes("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
     if x.dtype != y.dtype and dtypes.kind(x.dtype) in "fc":
         raise TypeError(f"lax.pow requires an exponent of integer dtype or of the dtype of the base, got base "
                         f"{x.dtype.name} and exponent {y.dtype.name}; convert one with astype()")
@@ -95,14 +96,13 @@ def _pow_lower(b, outs, x, y):
 
 def _base_derivative(g, ans, x, y):
     dtype = aval_of(x).dtype
-    one = literal_like(1, dtype)
     if dtypes.kind(aval_of(y).dtype) in "fc":
-        return mul(g, mul(y, pow(x, sub(y, one))))
-    # An integer exponent of 0 makes a constant, even where x ** -1 is infinite.
-    y = convert_element_type(y, dtype)
+        return mul(g, mul(y, pow(x, sub(y, literal_like(1, dtype)))))
+    # An integer exponent of 0 makes a constant, even where x ** -1 is infinite; so do its derivatives.
+    is_zero = eq(y, literal_as(0, y))
+    y = select_n(is_zero, y, full(aval_of(y).shape, 1, aval_of(y).dtype))
+    slope = mul(convert_element_type(y, dtype), pow(x, sub(y, literal_as(1, y))))
     shape = aval_of(ans).shape
-    is_zero = eq(y, literal_like(0, dtype))
-    slope = mul(select_n(is_zero, y, full(aval_of(y).shape, 1, dtype)), pow(x, sub(y, one)))
     if aval_of(slope).shape != shape:
         slope = families.spread_to(slope, shape)
     if aval_of(is_zero).shape not in ((), shape):
@@ -189,10 +189,17 @@ cos = callable_of(cos_p, 1, """Elementwise cosine; radians.""")
 tan_p = _function("tan", "stablehlo.tan", lambda g, ans, x: mul(g, add(_one(x), square(ans))), np.tan)
 tan = callable_of(tan_p, 1, """Elementwise tangent; radians.""")
 
-asin_p = _function("asin", "chlo.asin", lambda g, ans, x: mul(g, rsqrt(sub(_one(x), square(x)))), np.arcsin)
+
+
+def _from_ends(x):
+    """1 / sqrt(1 - x * x); the product keeps the digits that 1 - x * x loses near 1."""
+    return rsqrt(mul(sub(_one(x), x), add(_one(x), x)))
+
+
+asin_p = _function("asin", "chlo.asin", lambda g, ans, x: mul(g, _from_ends(x)), np.arcsin)
 asin = callable_of(asin_p, 1, """Elementwise arc sine in [-pi/2, pi/2]; NaN for real numbers outside [-1, 1].""")
 
-acos_p = _function("acos", "chlo.acos", lambda g, ans, x: mul(g, neg(rsqrt(sub(_one(x), square(x))))), np.arccos)
+acos_p = _function("acos", "chlo.acos", lambda g, ans, x: mul(g, neg(_from_ends(x))), np.arccos)
 acos = callable_of(acos_p, 1, """Elementwise arc cosine in [0, pi]; NaN for real numbers outside [-1, 1].""")
 
 atan_p = _function("atan", "chlo.atan", lambda g, ans, x: div(g, add(_one(x), square(x))), np.arctan)
@@ -204,9 +211,15 @@ sinh = callable_of(sinh_p, 1, """Elementwise hyperbolic sine.""")
 cosh_p = _function("cosh", "chlo.cosh", lambda g, ans, x: mul(g, sinh(x)), np.cosh)
 cosh = callable_of(cosh_p, 1, """Elementwise hyperbolic cosine.""")
 
-# (1 + ans)(1 - ans) keeps the digits that 1 - ans**2 loses near 1.
-tanh_p = _function("tanh", "stablehlo.tanh",
-                   lambda g, ans, x: mul(mul(g, add(_one(x), ans)), sub(_one(x), ans)), np.tanh)
+
+
+def _tanh_derivative(g, ans, x):
+    """(1 + ans)(1 - ans), from what is exact where `ans` is near 1."""
+    x = mul(x, constant(2, x))
+    return mul(g, mul(constant(4, x), mul(logistic(x), logistic(neg(x)))))
+
+
+tanh_p = _function("tanh", "stablehlo.tanh", _tanh_derivative, np.tanh)
 tanh = callable_of(tanh_p, 1, """Elementwise hyperbolic tangent.""")
 
 asinh_p = _function("asinh", "chlo.asinh", lambda g, ans, x: mul(g, rsqrt(add(square(x), _one(x)))), np.arcsinh)

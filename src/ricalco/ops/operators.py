@@ -1,13 +1,25 @@
 """The arithmetic operators of arrays, and the promoting functions they stand for (NumPy's names)."""
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.core import Array, values
 from ricalco.ops import arithmetic, bitwise, comparison, complexes, exponential, selection
 from ricalco.ops.structure import aval_of, broadcast_in_dim, convert_element_type, full
-from ricalco.ops.syntax import operator, promote_dtypes, promote_shapes, promoting_binary, promoting_unary, reflected
+from ricalco.ops.syntax import (
+    answering,
+    convert,
+    operator,
+    promote_dtypes,
+    promote_shapes,
+    promoting_binary,
+    promoting_unary,
+    reflected,
+    wrapping,
+)
 from ricalco.python.tracebacks import shorten
 from ricalco.tracing import composite
 
@@ -22,7 +34,9 @@ def _lexicographic(primitive):
     return compare
 
 
-add = promoting_binary("add", arithmetic.add_p, on_bool=bitwise.or_p, doc="""Elementwise sum ``x + y``.
+_modular = partial(promoting_binary, unfit=wrapping)  # what is right modulo the range of an integer dtype
+
+add = _modular("add", arithmetic.add_p, on_bool=bitwise.or_p, doc="""Elementwise sum ``x + y``.
 
     Examples
     --------
@@ -30,23 +44,28 @@ add = promoting_binary("add", arithmetic.add_p, on_bool=bitwise.or_p, doc="""Ele
     >>> jnp.add(jnp.arange(3), 1).tolist()
     [1, 2, 3]
     """)
-subtract = promoting_binary("subtract", arithmetic.sub_p, doc="Elementwise difference ``x - y``.")
-multiply = promoting_binary("multiply", arithmetic.mul_p, on_bool=bitwise.and_p, doc="Elementwise product ``x * y``.")
+subtract = _modular("subtract", arithmetic.sub_p, doc="Elementwise difference ``x - y``.")
+multiply = _modular("multiply", arithmetic.mul_p, on_bool=bitwise.and_p, doc="Elementwise product ``x * y``.")
 true_divide = promoting_binary("true_divide", arithmetic.div_p, inexact=True,
                                doc="Elementwise quotient ``x / y``; integers are converted to floats first.")
-equal = promoting_binary("equal", comparison.eq_p, doc="Elementwise ``x == y``, a bool array.")
-not_equal = promoting_binary("not_equal", comparison.ne_p, doc="Elementwise ``x != y``, a bool array.")
-less = promoting_binary("less", comparison.lt_p, on_complex=_lexicographic(comparison.lt_p),
-                        doc="Elementwise ``x < y``, a bool array; complex numbers compare lexicographically.")
-less_equal = promoting_binary("less_equal", comparison.le_p, on_complex=_lexicographic(comparison.le_p),
-                              doc="Elementwise ``x <= y``, a bool array; complex numbers compare lexicographically.")
-greater = promoting_binary("greater", comparison.gt_p, on_complex=_lexicographic(comparison.gt_p),
-                           doc="Elementwise ``x > y``, a bool array; complex numbers compare lexicographically.")
-greater_equal = promoting_binary("greater_equal", comparison.ge_p, on_complex=_lexicographic(comparison.ge_p),
-                                 doc="Elementwise ``x >= y``, a bool array; complex numbers compare lexicographically.")
-bitwise_and = promoting_binary("bitwise_and", bitwise.and_p, doc="Elementwise ``x & y`` of integers or bools.")
-bitwise_or = promoting_binary("bitwise_or", bitwise.or_p, doc="Elementwise ``x | y`` of integers or bools.")
-bitwise_xor = promoting_binary("bitwise_xor", bitwise.xor_p, doc="Elementwise ``x ^ y`` of integers or bools.")
+
+
+def _comparison(name: str, primitive, symbol: str, ordered: bool = True):
+    """Also of Python numbers that the dtype does not hold: the answer is known."""
+    how = "; complex numbers compare lexicographically" if ordered else ""
+    return promoting_binary(name, primitive, unfit=answering, on_complex=_lexicographic(primitive) if ordered else None,
+                            doc=f"Elementwise ``x {symbol} y``, a bool array{how}.")
+
+
+equal = _comparison("equal", comparison.eq_p, "==", ordered=False)
+not_equal = _comparison("not_equal", comparison.ne_p, "!=", ordered=False)
+less = _comparison("less", comparison.lt_p, "<")
+less_equal = _comparison("less_equal", comparison.le_p, "<=")
+greater = _comparison("greater", comparison.gt_p, ">")
+greater_equal = _comparison("greater_equal", comparison.ge_p, ">=")
+bitwise_and = _modular("bitwise_and", bitwise.and_p, doc="Elementwise ``x & y`` of integers or bools.")
+bitwise_or = _modular("bitwise_or", bitwise.or_p, doc="Elementwise ``x | y`` of integers or bools.")
+bitwise_xor = _modular("bitwise_xor", bitwise.xor_p, doc="Elementwise ``x ^ y`` of integers or bools.")
 left_shift = promoting_binary("left_shift", bitwise.shift_left_p, numeric=True,
                               doc="Elementwise ``x << y`` of integers.")
 negative = promoting_unary("negative", arithmetic.neg_p, doc="Elementwise ``-x``.")
@@ -99,7 +118,7 @@ def _signs_differ(x, y):
 
 @composite
 def floor_divide(x, y, /):
-    """Elementwise ``x // y``: the quotient rounded towards minus infinity.
+    """Elementwise ``x // y``: the quotient rounded towards minus infinity; of floats by zero, as ``x / y``.
 
     Examples
     --------
@@ -113,7 +132,9 @@ def floor_divide(x, y, /):
         return arithmetic.div(x, y)
     if kind == "i":
         quotient = arithmetic.div(x, y)
-        inexact = bitwise.bitwise_and(_signs_differ(x, y), comparison.ne(arithmetic.rem(x, y), 0))
+        # Zero has a sign of its own, so that division by zero gives what it gives in JAX.
+        differ = comparison.ne(arithmetic.sign(x), arithmetic.sign(y))
+        inexact = bitwise.bitwise_and(differ, comparison.ne(arithmetic.rem(x, y), 0))
         return selection.select_n(inexact, quotient, arithmetic.sub(quotient, 1))
     if kind == "c":
         raise TypeError("floor_divide does not support complex-valued inputs")
@@ -122,7 +143,7 @@ def floor_divide(x, y, /):
 
 @composite
 def remainder(x, y, /):
-    """Elementwise ``x % y``, with the sign of `y`.
+    """Elementwise ``x % y``, with the sign of `y`; of integers by zero 0, of floats NaN.
 
     Examples
     --------
@@ -131,11 +152,31 @@ def remainder(x, y, /):
     [3, 1]
     """
     x, y = _numeric_pair("remainder", x, y)
-    rest = arithmetic.rem(x, y)
+    rest = _rest(x, y)
     if dtypes.kind(aval_of(x).dtype) == "u":
         return rest
     wrong = bitwise.bitwise_and(_signs_differ(rest, y), comparison.ne(rest, 0))
     return selection.select_n(wrong, rest, arithmetic.add(rest, y))
+
+
+@composite
+def fmod(x, y, /):
+    """Elementwise remainder with the sign of `x`; of integers by zero 0, of floats NaN.
+
+    Examples
+    --------
+    >>> import ricalco.numpy as jnp
+    >>> jnp.fmod(jnp.array([7, -7]), 4).tolist()
+    [3, -3]
+    """
+    return _rest(*_numeric_pair("fmod", x, y))
+
+
+def _rest(x, y):
+    """`rem`, and 0 for integers divided by zero, as NumPy has it."""
+    if dtypes.kind(aval_of(y).dtype) in "iu":
+        y = selection.select_n(comparison.eq(y, 0), y, full(aval_of(y).shape, 1, aval_of(y).dtype))
+    return arithmetic.rem(x, y)
 
 
 @composite
@@ -164,6 +205,7 @@ def _float_divmod(x, y):
     quotient = arithmetic.div(arithmetic.sub(x, rest), y)
     wrong = bitwise.bitwise_and(_signs_differ(rest, y), comparison.ne(rest, 0))
     quotient = selection.select_n(wrong, quotient, arithmetic.sub(quotient, 1))
+    quotient = selection.select_n(comparison.eq(y, 0), quotient, arithmetic.div(x, y))
     return arithmetic.round(quotient, arithmetic.RoundingMethod.AWAY_FROM_ZERO), rest
 
 
@@ -171,7 +213,8 @@ _float_power = promoting_binary("power", exponential.pow_p, inexact=True)
 
 
 def power(x, y, /):
-    """Elementwise ``x ** y``. A Python int `y` is a parameter of the operation (``integer_pow``).
+    """Elementwise ``x ** y``. An int `y` that is known (of Python, or a NumPy scalar) is a parameter of the operation
+    (``integer_pow``); integers stay integers as exponents of floats, so that derivatives at 0 are right.
 
     Raises
     ------
@@ -184,7 +227,8 @@ def power(x, y, /):
     >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2).tolist()
     [1.0, 4.0, 9.0]
     """
-    if y.__class__ is int:
+    if y.__class__ is int or (known := _known_int(y)) is not None:
+        y = y if y.__class__ is int else known
         aval = aval_of(x)
         if dtypes.kind(aval.dtype) in "fc":
             return arithmetic.integer_pow_p.bind(x, y=y) if x.__class__ is not complex else _small(x, y=y)
@@ -196,7 +240,18 @@ def power(x, y, /):
     x_kind, y_kind = dtypes.kind(aval_of(x).dtype), dtypes.kind(aval_of(y).dtype)
     if y_kind in "biu" and x_kind in "biu":
         return _integer_power(x, y)
+    if y_kind in "iu":
+        xa, ya = aval_of(x), aval_of(y)
+        dtype, weak = dtypes.promote((xa.dtype, xa.weak_type), (ya.dtype, ya.weak_type))
+        return exponential.pow_p.bind(*promote_shapes("power", convert(x, xa, dtype, weak), y))
     return _float_power(x, y)
+
+
+def _known_int(y) -> int | None:
+    """A number of Python or NumPy (also as an array of shape ()) that is an int or a bool, as an int."""
+    if isinstance(y, (int, np.integer, np.bool_)) or isinstance(y, np.ndarray) and not y.ndim and y.dtype.kind in "iub":
+        return int(y)
+    return None
 
 
 @composite(static=("y",))

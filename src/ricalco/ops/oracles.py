@@ -145,14 +145,14 @@ def round_precision(x, *, exponent_bits: int, mantissa_bits: int):
 
 
 def lexicographic(x, y, larger: bool):
-    """The larger (or smaller) of each pair; complex numbers by real part, then imaginary part."""
+    """The larger (or smaller) of each pair, or the one that is NaN; complex numbers by real part, then imaginary."""
     x, y = np.broadcast_arrays(x, y)
     if dtypes.kind(x.dtype) != "c":
         return np.maximum(x, y) if larger else np.minimum(x, y)
     first = (x.real > y.real) | ((x.real == y.real) & (x.imag > y.imag))
     if not larger:
         first = (x.real < y.real) | ((x.real == y.real) & (x.imag < y.imag))
-    return np.where(first, x, y)
+    return np.where(np.isnan(x) | first & ~np.isnan(y), x, y)
 
 
 # --- special functions ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ricalco.core import Array, Primitive, Zero
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from ricalco.ops.reductions import batched_at
 from ricalco.ops.shapes import broadcasted_iota, canonical_axis
-from ricalco.ops.structure import NOT_LINEAR, aval_of, expand_dims
+from ricalco.ops.structure import NOT_LINEAR, aval_of, expand_dims, zeros
 
 __all__ = ["sort", "sort_key_val", "sort_p", "top_k", "top_k_p"]
 
@@ -20,6 +20,8 @@ __all__ = ["sort", "sort_key_val", "sort_p", "top_k", "top_k_p"]
 def take_along(x, positions, dimension: int):
     """``result[..., i, ...] = x[..., positions[..., i, ...], ...]`` along `dimension`; positions are in bounds."""
     ndim = aval_of(x).ndim
+    if not aval_of(x).size:  # a gather takes slices, and there are none
+        return zeros(aval_of(x).update(shape=aval_of(positions).shape))
     others = tuple([d for d in range(ndim) if d != dimension])
     numbers = GatherDimensionNumbers(
         offset_dims=(), collapsed_slice_dims=(dimension,), start_index_map=(dimension,),

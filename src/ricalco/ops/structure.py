@@ -11,14 +11,15 @@ import numpy as np
 
 from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, python_aval, shaped, tangent_aval
+from ricalco.avals.dtypes import PYTHON_NUMBERS, python_number
 from ricalco.core import Array, Linear, No, Primitive, Zero
 from ricalco.core.references import Cell, no_array
 from ricalco.ir import Literal
+from ricalco.python.places import warn_at_user_line
 from ricalco.tracing import python_literal, scalar
 
 __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "expand_dims", "full", "reduce_sum", "reduce_sum_p", "reshape",
            "reshape_p", "transpose", "transpose_p"]
-PYTHON_NUMBERS = (float, int, bool, complex)
 
 
 def aval_of(x) -> ShapedArray:
@@ -31,8 +32,8 @@ def aval_of(x) -> ShapedArray:
         return aval_of(x.__jax_array__())
     if isinstance(x, (np.ndarray, np.generic)):
         return shaped(x.shape, dtypes.canonicalize(x.dtype))
-    if isinstance(x, (int, float, complex)):  # subclasses, such as an IntEnum
-        return python_aval(next(t for t in (bool, int, float, complex) if isinstance(x, t)))
+    if isinstance(x, PYTHON_NUMBERS):  # subclasses, such as an IntEnum
+        return python_aval(python_number(x).__class__)
     raise no_array(x)
 
 
@@ -248,7 +249,7 @@ def _convert_jvp(primals, tangents, *, new_dtype, weak_type):
 
 
 def _convert_transpose(ct, x, **params):
-    return (convert_element_type(ct, x.aval.dtype, x.aval.weak_type) if isinstance(x, Linear) else None,)
+    return (converted(ct, x.aval.dtype, x.aval.weak_type) if isinstance(x, Linear) else None,)
 
 
 convert_element_type_p = Primitive(
@@ -266,7 +267,12 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False):
     """`operand` with another element type.
 
     Floats are rounded to nearest even, floats to integers truncate, complex to real drops the imaginary
-    part, anything to bool is ``!= 0``.
+    part with a ``ComplexWarning``, anything to bool is ``!= 0``. Integers of an array that do not fit wrap.
+
+    Raises
+    ------
+    OverflowError
+        If `operand` is a number (no array) that the type does not hold.
 
     Examples
     --------
@@ -276,9 +282,20 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False):
     """
     dtype = dtypes.canonicalize(new_dtype)
     aval = aval_of(operand)
-    if aval.dtype is dtype and aval.weak_type == weak_type and isinstance(operand, Array):
-        return operand
-    return convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=weak_type)
+    if dtypes.kind(aval.dtype) == "c" and dtypes.kind(dtype) not in "cb":
+        warn_at_user_line(np.exceptions.ComplexWarning(
+            f"converting {aval.dtype.name} to {dtype.name} drops the imaginary part; take .real"))
+    return converted(operand, dtype, weak_type)
+
+
+def converted(x, dtype: np.dtype, weak_type: bool = False):
+    """`convert_element_type` to a canonical dtype, in silence, for rules."""
+    aval = aval_of(x)
+    if aval.dtype is dtype and aval.weak_type == weak_type and isinstance(x, Array):
+        return x
+    if isinstance(x, (*PYTHON_NUMBERS, np.generic, Literal)):
+        x = literal_like(x.val if isinstance(x, Literal) else x, dtype)  # which refuses what does not fit
+    return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak_type)
 
 
 # --- reduce_sum -----------------------------------------------------------------------------

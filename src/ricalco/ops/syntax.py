@@ -6,6 +6,8 @@ type, one equation, one tracer.
 """
 from __future__ import annotations
 
+import math
+import operator as python_operator
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from ricalco.avals.shaped import ShapedArray
 from ricalco.core import Array, Primitive, state
 from ricalco.engine import DeviceArray
 from ricalco.ir import Eqn, Literal
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type, full
 from ricalco.python.tracebacks import guarded, shorten
 from ricalco.tracing import StagedTracer, known_to_pass_on, record_program, scalar, user_frame
 
@@ -56,7 +58,10 @@ def {name}(x, y):
                 if out is not None:
                     out, aval = out
                     # Zeros are not looked up: 0.0 and -0.0 are equal.
-                    y = y and literals((aval, y)) or literal_of(y, aval)
+                    literal = y and literals((aval, y)) or literal_of(y, aval)
+                    if literal is None:
+                        return slow({order})
+                    y = literal
             if out is not None:
 {record}    elif x.__class__ is DeviceArray and y.__class__ is DeviceArray and state.trace.quick:
         run = ready((x.aval, y.aval))
@@ -84,9 +89,12 @@ _RECOGNISED = (Array, np.ndarray, np.generic, *PYTHON_NUMBERS)
 _literals = Memo(4096)
 
 
-def _literal_of(number, aval: ShapedArray) -> Literal:
-    """A Python number as a literal of this type; those that are not zero are kept."""
-    literal = Literal(scalar(number, aval.dtype), aval)
+def _literal_of(number, aval: ShapedArray) -> Literal | None:
+    """A Python number as a literal of this type, or None for one that it does not hold. Those not zero are kept."""
+    try:
+        literal = Literal(scalar(number, aval.dtype), aval)
+    except OverflowError:
+        return None
     if number and number == number:
         _literals.keep((aval, number), literal)
     return literal
@@ -130,7 +138,7 @@ def common_dtype(avals, inexact: bool = False) -> tuple[np.dtype, bool]:
 
 def convert(x, aval: ShapedArray, dtype: np.dtype, weak: bool):
     """`x` of type `aval` with another dtype; a Python number becomes a literal of it."""
-    if x.__class__ in PYTHON_NUMBERS:
+    if x.__class__ in PYTHON_NUMBERS or aval.weak_type and isinstance(x, PYTHON_NUMBERS):
         return Literal(scalar(x, dtype), shaped((), dtype, weak))
     if aval.dtype is dtype and aval.weak_type == weak:
         return x
@@ -167,10 +175,42 @@ def _check_rank_promotion(name: str, args) -> None:
         warnings.warn(message, stacklevel=5)
 
 
+# --- Python numbers that the other operand's dtype does not hold ---------------------------------
+
+def wrapped(x, dtype: np.dtype):
+    """A Python int as what `dtype` holds in its place, modulo 2 to the power of its bits; anything else as it is.
+
+    Raises
+    ------
+    OverflowError
+        If it is beyond the default integers too.
+    """
+    limits = dtypes.limits_of(dtype)
+    if x.__class__ is not int or limits is None or limits[0] <= x <= limits[1]:
+        return x
+    scalar(x, dtypes.python_dtype(int))
+    return (x - limits[0]) % (limits[1] - limits[0] + 1) + limits[0]
+
+
+def wrapping(primitive: Primitive, x, y, dtype: np.dtype):
+    """Sums, products and bits: the result is the same modulo the range, whatever stands for the number."""
+    return primitive.bind(*[convert(v, aval_of(v), dtype, False) for v in (wrapped(x, dtype), wrapped(y, dtype))])
+
+
+def answering(primitive: Primitive, x, y, dtype: np.dtype):
+    """Comparisons: a number that is out of the range is on the same side of all that are in it."""
+    if dtypes.limits_of(dtype) is None:
+        infinite = [(math.inf if v > 0 else -math.inf) if v.__class__ is int else v for v in (x, y)]
+        return primitive.bind(*[convert(v, aval_of(v), dtype, False) for v in infinite])
+    answer = getattr(python_operator, primitive.name)(*[v if isinstance(v, PYTHON_NUMBERS) else 0 for v in (x, y)])
+    return full(np.broadcast_shapes(aval_of(x).shape, aval_of(y).shape), answer, dtypes.bool_)
+
+
 # --- the two factories ----------------------------------------------------------------------
 
 def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, on_bool: Primitive | None = None,
-                     numeric: bool = False, on_complex: Callable | None = None, doc: str = "") -> Callable:
+                     numeric: bool = False, on_complex: Callable | None = None, unfit: Callable | None = None,
+                     doc: str = "") -> Callable:
     """NumPy's binary function over `primitive`.
 
     Parameters
@@ -183,6 +223,8 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
         Whether bools are converted to int32 first.
     on_complex : callable, optional
         What to do on two complex arrays of one dtype instead.
+    unfit : callable, optional
+        `wrapping` or `answering`: the result for a Python int that the dtype does not hold. By default it is an error.
 
     Returns
     -------
@@ -215,7 +257,12 @@ def promoting_binary(name: str, primitive: Primitive, *, inexact: bool = False, 
                 chosen = on_bool
             elif numeric:
                 dtype = dtypes.int32
-        a, b = convert(x, xa, dtype, weak), convert(y, ya, dtype, weak)
+        try:
+            a, b = convert(x, xa, dtype, weak), convert(y, ya, dtype, weak)
+        except OverflowError:
+            if unfit is None:
+                raise
+            return unfit(primitive, x, y, dtype)
         if xa.shape and ya.shape and xa.ndim != ya.ndim:
             a, b = promote_shapes(name, a, b)
         elif chosen is primitive and (on_complex is None or dtypes.kind(dtype) != "c"):

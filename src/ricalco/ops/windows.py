@@ -9,6 +9,7 @@ import numpy as np
 from ricalco import hlo
 from ricalco.avals import ShapedArray, dtypes, shaped, tangent_aval
 from ricalco.core import Linear, Primitive, Zero
+from ricalco.ops import slicing
 from ricalco.ops.comparison import ge_p, le_p
 from ricalco.ops.reductions import batched_at, highest, lowest, zero
 from ricalco.ops.slicing import lower_pad, pad
@@ -249,13 +250,23 @@ def _gather_add_lower(b, outs, tangents, operand, *, select_prim, **params):
     return write_window(b, [operand, tangents], starts, [out, out], region, **params)[1]
 
 
-def _gather_add_transpose(ct, tangents, operand, *, base_dilation, window_dilation, **params):
+def _gather_add_transpose(ct, tangents, operand, *, base_dilation, window_dilation, padding, **params):
     if not isinstance(tangents, Linear):
         return None, None
-    if any(d != 1 for d in (*base_dilation, *window_dilation)):
-        raise NotImplementedError("the derivative in reverse of a maximum or minimum over windows with base_dilation "
-                                  f"{base_dilation} or window_dilation {window_dilation}")
-    return select_and_scatter_add_p.bind(ct, operand, **params), None
+    if any(d != 1 for d in window_dilation):
+        raise NotImplementedError("the derivative in reverse of a maximum or minimum over windows with window_dilation "
+                                  f"{window_dilation}")
+    cut = [(min(low, 0), min(high, 0)) for low, high in padding]
+    if all(d == 1 for d in base_dilation) and not any(map(any, cut)):
+        return select_and_scatter_add_p.bind(ct, operand, padding=padding, **params), None
+    # What is cut off is no element, the holes are filled with what never wins; the result is laid out as the operand.
+    _, identity = _direction(params["select_prim"])
+    dtype = aval_of(operand).dtype
+    config = [(*pair, d - 1) for pair, d in zip(cut, base_dilation)]
+    out = select_and_scatter_add_p.bind(ct, pad(operand, literal_like(identity(dtype), dtype), config),
+                                        padding=tuple([(max(low, 0), max(high, 0)) for low, high in padding]), **params)
+    out = pad(out, literal_like(0, dtype), [(-low, -high, 0) for low, high in cut])
+    return slicing.slice(out, [0] * len(cut), aval_of(out).shape, base_dilation), None
 
 
 def _paired_batch(bind: Callable):

@@ -2,6 +2,7 @@
 from ricalco.python.places import Place, place_of, user_frame
 from ricalco.python.users import known_to_pass_on
 from ricalco.tracing.recording.composite import composite, record_program, unit
+from ricalco.tracing.recording.numbers import numpy_literal, python_literal, scalar
 from ricalco.tracing.recording.staging import (
     NOWHERE,
     Capture,
@@ -11,12 +12,9 @@ from ricalco.tracing.recording.staging import (
     StagingTrace,
     enclosing,
     interpret,
-    numpy_literal,
     places,
-    python_literal,
     recorder,
     replay,
-    scalar,
     snapshot,
     so_far,
     stage,

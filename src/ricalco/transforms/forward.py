@@ -4,16 +4,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ricalco.avals import tangent_aval
-from ricalco.core import Array, Trace, Tracer, Zero, errors, interpreting, state
-from ricalco.engine import put
-from ricalco.ir import ClosedJaxpr
+from ricalco.core import Trace, Tracer, Zero, errors, interpreting, state
+from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ops.references import new_ref_p
-from ricalco.ops.structure import aval_of, instantiate
+from ricalco.ops.structure import as_atom, aval_of, instantiate
 from ricalco.tracing import NOWHERE, StagingTrace, replay, stage, unit, user_frame
 from ricalco.tracing.recording.leaks import check_ended
+from ricalco.transforms.arguments import as_array
 from ricalco.transforms.discharge import stateful
 
 
@@ -160,7 +158,7 @@ class JVPTrace(Trace):
         primal = tracer.primal
         if isinstance(primal, Tracer):
             return primal.owner.concrete(primal)
-        return primal if isinstance(primal, Array) else put(np.asarray(primal), tracer.aval)
+        return as_array(primal)
 
     def origin(self, tracer):
         primal = tracer.primal
@@ -174,7 +172,9 @@ def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays:
     replayed is recorded.
     """
     trace = JVPTrace(state.trace, function, replays)
-    inputs = [x if isinstance(t, Zero) else JVPTracer(trace, x, t) for x, t in zip(primals, tangents, strict=True)]
+    # Numbers as literals: they keep the type that they have now, whatever settings the function changes.
+    inputs = [x if isinstance(t, Zero) else JVPTracer(trace, as_atom(x), as_atom(t))
+              for x, t in zip(primals, tangents, strict=True)]
     try:
         with interpreting(trace):
             outs = function(*inputs)
@@ -183,7 +183,12 @@ def jvp_flat(function: Callable, primals: Sequence, tangents: Sequence, replays:
         trace.open = False
     del inputs, outs
     check_ended(trace, function)
-    return [p for p, _ in pairs], [t for _, t in pairs]
+    return [given_back(p) for p, _ in pairs], [given_back(t) for _, t in pairs]
+
+
+def given_back(x):
+    """What a function returned, where it is an input that became a literal, as an array."""
+    return as_array(x) if x.__class__ is Literal else x
 
 
 class JvpProgram(NamedTuple):

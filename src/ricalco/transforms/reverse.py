@@ -11,7 +11,7 @@ from ricalco.ir import ClosedJaxpr, DebugInfo, Jaxpr, Literal, key_of, subjaxprs
 from ricalco.ir.rewrite import reduced, silenced
 from ricalco.ops.families import add_any_p
 from ricalco.ops.references import addupdate_p, here, swap_p
-from ricalco.ops.structure import aval_of, instantiate
+from ricalco.ops.structure import as_atom, aval_of, instantiate
 from ricalco.python.places import BACKWARD
 from ricalco.tracing import (
     NOWHERE,
@@ -26,7 +26,7 @@ from ricalco.tracing import (
 )
 from ricalco.tracing.recording.leaks import check_ended
 from ricalco.transforms.discharge import discharge
-from ricalco.transforms.forward import JVPTrace, JVPTracer
+from ricalco.transforms.forward import JVPTrace, JVPTracer, given_back
 
 
 class LinearTrace(StagingTrace):
@@ -208,7 +208,7 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
     if isinstance(ambient, StagingTrace):
         linear.where = ambient.where
     trace = JVPTrace(linear, function, replays)
-    inputs = [JVPTracer(trace, x, linear.new_input(tangent_aval(a))) if on else x
+    inputs = [JVPTracer(trace, as_atom(x), linear.new_input(tangent_aval(a))) if on else x  # see `jvp_flat`
               for x, a, on in zip(primals, avals, active, strict=True)]
     try:
         with interpreting(trace):
@@ -221,7 +221,7 @@ def linearize_flat(function: Callable, primals: Sequence, active: Sequence[bool]
         linear.close()
     if linear.references:
         jaxpr, consts = _without_references(jaxpr, consts)
-    outs = [p for p, _ in pairs]
+    outs = [given_back(p) for p, _ in pairs]
     del inputs
     check_ended(trace, function)
     return Linearized(outs, jaxpr, consts, tuple(active), tuple([not isinstance(t, Zero) for _, t in pairs]),

@@ -13,15 +13,18 @@ from collections.abc import Callable
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, options, python_aval, shaped, trees
+from ricalco.avals.dtypes import PYTHON_NUMBERS, python_number
 from ricalco.avals.memory import Memo, cached
 from ricalco.core import Array, Primitive, state
 from ricalco.core.references import no_array
 from ricalco.ir import ClosedJaxpr, DebugInfo, subjaxprs
 from ricalco.python.tracebacks import guarded, shorten
+from ricalco.tracing.recording.numbers import big_int, fits, int_limits
 from ricalco.tracing.recording.staging import NOWHERE, StagedTracer, StagingTrace, stage
 
-_NUMBERS = (float, int, bool, complex)
 _units = Memo(16384)  # programs of one operation
+# The types that Python ints have as arguments, and few arrays.
+_INTS = frozenset([shaped((), d, True) for d in (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)])
 
 
 def unit(primitive: Primitive, avals: tuple, params: dict) -> ClosedJaxpr | None:
@@ -54,7 +57,10 @@ def _key(x, leaves: list):
         leaves.append(x)
         return x.aval
     cls = x.__class__
-    if cls in _NUMBERS:
+    if cls in PYTHON_NUMBERS:
+        if cls is int and not -2**31 <= x < 2**31 and (literal := big_int(x)) is not None:
+            leaves.append(literal)
+            return literal.aval
         leaves.append(x)
         return cls
     if x is None:
@@ -66,8 +72,8 @@ def _key(x, leaves: list):
         return shaped(x.shape, dtypes.canonicalize(x.dtype))
     if hasattr(x, "__jax_array__"):
         return _key(x.__jax_array__(), leaves)
-    if isinstance(x, (int, float, complex)):
-        return _key(next(t for t in (bool, int, float, complex) if isinstance(x, t))(x), leaves)
+    if isinstance(x, PYTHON_NUMBERS):
+        return _key(python_number(x), leaves)
     raise no_array(x)
 
 
@@ -75,7 +81,7 @@ def _rebuild(key, avals: list):
     """The types of the arrays in `key`, in order."""
     if isinstance(key, ShapedArray):
         avals.append(key)
-    elif key in _NUMBERS:
+    elif key in PYTHON_NUMBERS:
         avals.append(python_aval(key))
     elif key is not None:
         for part in key[1:]:
@@ -127,7 +133,8 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
         for part in key:
             _rebuild(part, avals)
         program = record_program(name, flat, avals)
-        return program, None if treedefs[0] == _LEAF else treedefs[0], program.numbered().single()
+        limits = int_limits([a in _INTS for a in avals], program)
+        return program, None if treedefs[0] == _LEAF else treedefs[0], program.numbered().single(), limits
 
     def run(arrays, statics):
         leaves: list = []
@@ -143,7 +150,10 @@ def composite(function: Callable | None = None, *, static: tuple[str, ...] = ())
             plan = plans.get(full)
         if plan is None:
             plan = plans.keep(full, make(key, statics))
-        program, treedef, single = plan
+        program, treedef, single, limits = plan
+        if limits:
+            for place, dtype in limits:
+                fits(leaves[place], dtype)
         trace = state.trace
         if single is not None and trace.__class__ is StagingTrace:
             for x in leaves:

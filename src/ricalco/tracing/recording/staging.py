@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ricalco.avals import ShapedArray, dtypes, python_aval, shaped
+from ricalco.avals import ShapedArray, dtypes, shaped
+from ricalco.avals.dtypes import PYTHON_NUMBERS, python_number
 from ricalco.core import Array, Trace, Tracer, errors, interpreting, state
 from ricalco.core.references import Cell, no_array
 from ricalco.engine import DeviceArray, put
@@ -17,6 +18,7 @@ from ricalco.ir import ClosedJaxpr, DebugInfo, Eqn, Jaxpr, Literal
 from ricalco.ir.evaluate import walk
 from ricalco.ir.program import CONVERSION, MANY, TWO, Var
 from ricalco.python.places import place_of, user_frame
+from ricalco.tracing.recording.numbers import numpy_literal, python_literal, scalar
 
 _new = object.__new__
 NOWHERE = (None, -1)  # the place of what is recorded to be replayed: a replay brings its own
@@ -218,7 +220,7 @@ class StagingTrace(Trace):
         cls = x.__class__
         if cls is StagedTracer and x.owner is self:
             return x
-        if cls in (float, int, bool, complex):
+        if cls in PYTHON_NUMBERS:
             return python_literal(x)
         if isinstance(x, Literal):
             return x
@@ -236,6 +238,8 @@ class StagingTrace(Trace):
             return self.capture(x, operand)
         if hasattr(x, "__jax_array__"):
             return self.read(x.__jax_array__(), operand)
+        if isinstance(x, PYTHON_NUMBERS):
+            return python_literal(python_number(x))
         raise no_array(x)
 
     def capture(self, x, operand: int = 0, where: tuple | None = None, value=None) -> StagedTracer:
@@ -316,31 +320,6 @@ class StagingTrace(Trace):
                     outer = value.owner.origin(value)
                     return outer._replace(created=text or outer.created)
         return errors.Origin(self.debug.name, tuple(found), text, self.transform)
-
-
-def python_literal(x) -> Literal:
-    """A Python number as a weakly typed literal."""
-    aval = python_aval(x.__class__)
-    return Literal(scalar(x, aval.dtype), aval)
-
-
-def numpy_literal(x, source=None) -> Literal:
-    """A NumPy scalar (or the value of a 0-d array) as a literal of its own dtype."""
-    aval = source.aval if isinstance(source, DeviceArray) else shaped((), dtypes.canonicalize(x.dtype))
-    return Literal(scalar(x, aval.dtype), aval)
-
-
-def scalar(x, dtype: np.dtype) -> np.generic:
-    """The number `x` as a NumPy scalar of `dtype`; an int that does not fit is an error."""
-    if x.__class__ is float and not -3e38 < x < 3e38:
-        with np.errstate(over="ignore"):
-            return np.asarray(x).astype(dtype)[()]
-    try:
-        return dtype.type(x)
-    except OverflowError:
-        raise OverflowError(f"Python int {x} is out of range for {dtype.name}; enable x64 or use a float") from None
-    except (TypeError, ValueError):
-        return np.asarray(x).astype(dtype)[()]
 
 
 def snapshot(x):
