@@ -46,9 +46,10 @@ def _run(jaxpr: Jaxpr, consts, args) -> list:
 
 def by_numpy(function: Callable) -> Callable:
     """`function` without compiled programs. It sees values, so that it may loop and choose as Python does."""
-    def run(*args):
+    def run(*args, **options):
         with interpreting(NumPy()):
-            return function(*ricalco.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, args))
+            return function(*ricalco.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, args),
+                            **options)
     return run
 
 
