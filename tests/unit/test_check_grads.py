@@ -13,6 +13,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import lax
 from ricalco.test_util import check_grads, check_jvp, check_vjp
+from tests.meaning import by_numpy
 
 X = np.linspace(0.2, 1.1, 6, dtype=np.float32).reshape(2, 3)
 PARAMS = {"w": X, "b": np.float32(0.3)}
@@ -30,11 +31,12 @@ PARAMS = {"w": X, "b": np.float32(0.3)}
 ])
 @pytest.mark.parametrize("modes", [("fwd",), ("rev",), ("lin",), ("fwd", "rev")], ids="-".join)
 def test_right_derivatives_pass(f, args, modes):
-    check_grads(f, args, 2, modes)
+    check_grads(f, args, 1, modes)
+    by_numpy(check_grads)(f, args, 2, modes)
 
 
 def test_a_third_order_passes():
-    check_grads(lambda x: jnp.exp(jnp.sin(x)), (0.4,), 3)
+    by_numpy(check_grads)(lambda x: jnp.exp(jnp.sin(x)), (0.4,), 3)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -10,6 +10,7 @@ import ricalco.numpy as jnp
 from ricalco import grad, hessian, jit, jvp, lax, make_jaxpr, value_and_grad, vmap
 from ricalco.control.custom.jvp import custom_jvp
 from ricalco.control.custom.vjp import custom_vjp
+from tests.meaning import by_numpy, meaning
 
 XS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 W = np.float32(0.75)
@@ -90,15 +91,18 @@ def close(a, b, tolerance=2e-5):
 def test_values_and_derivatives_are_those_of_the_branches_taken(program):
     f, plain = ours(program), program(python_cond, python_scan)
     w = jnp.asarray(W)
-    rows = [value_and_grad(plain, (0, 1))(jnp.asarray(x), w) for x in XS]
-    values = jnp.stack([v for v, _ in rows])
-    dx, dw = (jnp.stack([g[k] for _, g in rows]) for k in range(2))
+    rows = [meaning(value_and_grad(plain, (0, 1)), jnp.asarray(x), w) for x in XS]
+    values, dx, dw = map(np.stack, zip(*rows))
     both = vmap(value_and_grad(f, (0, 1)), (0, None))
-    close(both(XS, w), (values, (dx, dw)))
-    close(jit(both)(XS, w), (values, (dx, dw)))
     total = lambda xs, w: vmap(f, (0, None))(xs, w).sum()  # noqa: E731
-    for go in (value_and_grad(total, (0, 1)), jit(value_and_grad(total, (0, 1))), value_and_grad(jit(total), (0, 1))):
-        close(go(XS, w), (values.sum(), (dx, dw.sum())))
+    close(both(XS, w), (values, (dx, dw)))
+
+    def forms(xs, w):
+        return both(xs, w), [go(xs, w) for go in (
+            value_and_grad(total, (0, 1)), jit(value_and_grad(total, (0, 1))), value_and_grad(jit(total), (0, 1)))]
+
+    for how in (jit, by_numpy):
+        close(how(forms)(XS, w), ((values, (dx, dw)), [(values.sum(), (dx, dw.sum()))] * 3))
     if program is of_custom_rules:  # one of them has no forward mode
         with pytest.raises(TypeError, match=r"custom_vjp steeper at test_cond_nested\.py"):
             jvp(total, (XS, w), (XS * 2, w))
@@ -106,19 +110,19 @@ def test_values_and_derivatives_are_those_of_the_branches_taken(program):
         close(jvp(total, (XS, w), (XS * 2, w)), (values.sum(), (dx * XS * 2).sum() + dw.sum() * w), 1e-4)
     pairs = jit(value_and_grad(lambda xs, ws: vmap(vmap(f, (0, None)), (None, 0))(xs, ws).sum(), (0, 1)))(
         XS, jnp.stack([w, w]))
-    close(pairs, (2 * values.sum(), (2 * dx, jnp.stack([dw.sum()] * 2))), 1e-4)
+    close(pairs, (2 * values.sum(), (2 * dx, np.stack([dw.sum()] * 2))), 1e-4)
 
 
 @pytest.mark.parametrize("program", [of_loops, of_checkpoints, of_three_levels, of_jit], ids=lambda p: p.__name__)
 def test_second_derivatives(program):
     f, plain = ours(program), program(python_cond, python_scan)
     w = jnp.asarray(W)
-    expected = [hessian(plain, (0, 1))(jnp.asarray(x), w) for x in XS]
+    expected = [by_numpy(hessian(plain, (0, 1)))(jnp.asarray(x), w) for x in XS]
     total = lambda xs, w: vmap(f, (0, None))(xs, w).sum()  # noqa: E731
     (xx, xw), (wx, ww) = jit(hessian(total, (0, 1)))(XS, w)
-    close(jnp.diag(xx), jnp.stack([h[0][0] for h in expected]), 2e-4)
-    close(xw, jnp.stack([h[0][1] for h in expected]), 2e-4)
-    close(wx, jnp.stack([h[1][0] for h in expected]), 2e-4)
+    close(jnp.diag(xx), np.stack([h[0][0] for h in expected]), 2e-4)
+    close(xw, np.stack([h[0][1] for h in expected]), 2e-4)
+    close(wx, np.stack([h[1][0] for h in expected]), 2e-4)
     close(ww, sum(h[1][1] for h in expected), 2e-4)
 
 

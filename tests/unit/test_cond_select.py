@@ -12,6 +12,7 @@ from ricalco.control.branches.select import select_branches_p
 from ricalco.core import state
 from ricalco.ir import check_jaxpr, subjaxprs
 from ricalco.ir.evaluate import evaluate_reference
+from tests.meaning import by_numpy, meaning
 
 XS = np.array([0.0, 1.0, 4.0, -2.0], np.float32)
 ROWS = np.array([[0.5, -1.0, 2.0], [0.0, 0.0, 0.0], [1.0, 1.5, -0.5], [-3.0, 0.25, 1.0]], np.float32)
@@ -77,13 +78,14 @@ def test_each_element_is_its_branch_under_every_transform(name):
         return vmap(lambda i, x: lax.switch(i, branches, x, w))(WHICH, xs)
 
     tolerance = 3e-2 if name.startswith("dtypes") else 2e-4
-    ours = jit(lambda xs, w: {key: go(mapped, xs, w) for key, go in TRANSFORMED.items()})(ROWS, W)
-    expected = jit(lambda xs, w: {key: go(lambda xs, w: by_element(branches, WHICH, xs, w), xs, w)
-                                  for key, go in TRANSFORMED.items()})(ROWS, W)
-    for key in TRANSFORMED:
-        close(ours[key], expected[key], tolerance)
+    def forms(f):
+        return lambda xs, w: {key: go(f, xs, w) for key, go in TRANSFORMED.items()}
+
+    expected = by_numpy(forms(lambda xs, w: by_element(branches, WHICH, xs, w)))(ROWS, W)
+    for ours in (jit(forms(mapped))(ROWS, W), by_numpy(forms(mapped))(ROWS, W)):
+        for key in TRANSFORMED:
+            close(ours[key], expected[key], tolerance)
     close(mapped(jnp.asarray(ROWS), W), expected["value"], tolerance)  # eagerly
-    close(TRANSFORMED["grad"](mapped, ROWS, W), expected["grad"], tolerance)
 
 
 @pytest.mark.parametrize("name", BRANCHES)
@@ -104,9 +106,22 @@ def test_a_map_of_a_map(name, index_axis, x_axis):
              np.moveaxis(xs, 0, 2) if x_axis == 2 else xs if x_axis == 0 else ROWS)
     pairs = [(which[k] if index_axis is not None else WHICH, xs[k] if x_axis is not None else ROWS) for k in range(3)]
     tolerance = 3e-2 if name.startswith("dtypes") else 2e-4
-    close(jit(f)(*given, W), jnp.stack([by_element(branches, i, x, W) for i, x in pairs]), tolerance)
-    ours = jit(grad(lambda w: jnp.sum(f(*given, w) ** 2)))(W)
-    close(ours, grad(lambda w: sum(jnp.sum(by_element(branches, i, x, w) ** 2) for i, x in pairs))(W), tolerance * 10)
+    [expected] = meaning(lambda w: jnp.stack([by_element(branches, i, x, w) for i, x in pairs]), W)
+    slopes = meaning(grad(lambda w: sum(jnp.sum(by_element(branches, i, x, w) ** 2) for i, x in pairs)), W)
+    out, ours = jit(lambda *args: (f(*args), grad(lambda w: jnp.sum(f(*args[:2], w) ** 2))(args[2])))(*given, W)
+    close(out, expected, tolerance)
+    close(ours, slopes, tolerance * 10)
+
+
+def of_all(functions):
+    """What each gives: from one compiled program, and outside of `jit` by NumPy."""
+    forms = lambda xs: [go(xs) for go in functions]  # noqa: E731
+    return [*jit(forms)(XS), *by_numpy(forms)(XS)]
+
+
+def all_agree(functions, expected, tolerance=1e-5):
+    for ours in of_all(functions):
+        close(ours, expected, tolerance)
 
 
 def test_maps_of_derivatives_and_derivatives_of_maps_agree():
@@ -116,11 +131,10 @@ def test_maps_of_derivatives_and_derivatives_of_maps_agree():
     total = lambda xs: jnp.sum(vmap(f)(xs))  # noqa: E731
     first = np.where(XS > 0.5, 3 * XS ** 2, 2 * np.cos(XS))
     second = np.where(XS > 0.5, 6 * XS, -2 * np.sin(XS))
-    for go in (vmap(grad(f)), grad(total), jit(vmap(grad(f))), jit(grad(total)), grad(jit(total))):
-        close(go(XS), first)
-    for go in (vmap(grad(grad(f))), lambda xs: jnp.diag(hessian(total)(xs)), vmap(hessian(f)), vmap(jacfwd(jacrev(f))),
-               grad(lambda xs: jnp.sum(vmap(grad(f))(xs))), jit(lambda xs: jnp.diag(jacrev(grad(total))(xs)))):
-        close(go(XS), second, 1e-4)
+    all_agree((vmap(grad(f)), grad(total), jit(vmap(grad(f))), jit(grad(total)), grad(jit(total))), first)
+    all_agree((vmap(grad(grad(f))), lambda xs: jnp.diag(hessian(total)(xs)), vmap(hessian(f)), vmap(jacfwd(jacrev(f))),
+               grad(lambda xs: jnp.sum(vmap(grad(f))(xs))), jit(lambda xs: jnp.diag(jacrev(grad(total))(xs)))),
+              second, 1e-4)
 
 
 # --- no NaN from the branch that was not taken ---------------------------------------------------------
@@ -142,14 +156,14 @@ def test_no_nan_comes_from_a_branch_that_was_not_taken(name):
     f = lambda x: lax.cond(x > 0, risky, safe, x)  # noqa: E731
     expected = slope(XS).astype(np.float32)
     total = lambda xs: jnp.sum(vmap(f)(xs))  # noqa: E731
-    for go in (vmap(grad(f)), grad(total), jit(grad(total)), grad(jit(total)), vmap(jit(grad(f))),
+    close(grad(total)(XS), expected)  # eagerly
+    all_agree((vmap(grad(f)), grad(total), jit(grad(total)), grad(jit(total)), vmap(jit(grad(f))),
                lambda xs: jvp(vmap(f), (xs,), (jnp.ones(4),))[1], lambda xs: vjp(vmap(f), xs)[1](jnp.ones(4))[0],
                lambda xs: jnp.diag(jacrev(vmap(f))(xs)), lambda xs: jnp.diag(jacfwd(vmap(f))(xs)),
-               lambda xs: grad(lambda v: jnp.sum(vmap(vmap(f))(v)))(jnp.stack([xs, xs]))[1]):
-        close(go(XS), expected)
-    for go in (hessian(total), jacrev(grad(total)), jacfwd(jacrev(total)), jit(hessian(total)),
-               lambda xs: jnp.diag(vmap(grad(grad(f)))(xs))):
-        assert np.isfinite(go(XS)).all()
+               lambda xs: grad(lambda v: jnp.sum(vmap(vmap(f))(v)))(jnp.stack([xs, xs]))[1]), expected)
+    for second in of_all((hessian(total), jacrev(grad(total)), jacfwd(jacrev(total)), jit(hessian(total)),
+                          lambda xs: jnp.diag(vmap(grad(grad(f)))(xs)))):
+        assert np.isfinite(second).all()
 
 
 def test_no_nan_reaches_an_operand_common_to_all_elements():
@@ -160,11 +174,12 @@ def test_no_nan_reaches_an_operand_common_to_all_elements():
     for go in (grad, lambda f, n: jit(grad(f, n))):
         dw, dv, dx = go(f, (0, 1, 2))(np.float32(2), np.float32(3), XS)
         close((dw, dv, dx), (np.float32(1), np.float32(0), np.array([3, 1, 0.25, 3], np.float32)))
-    none = grad(f, (0, 1, 2))(np.float32(0), np.float32(3), -np.abs(XS))
-    close(none, (np.float32(0), np.float32(-7), np.array([3, 3, 3, 3], np.float32)))
-    second = hessian(f, (0, 1, 2))(np.float32(2), np.float32(3), XS)
-    assert all(np.isfinite(x).all() for x in ricalco.tree.leaves(second))
-    close(second[0][0], np.float32(-0.5))
+    for how in (jit, by_numpy):
+        none = how(grad(f, (0, 1, 2)))(np.float32(0), np.float32(3), -np.abs(XS))
+        close(none, (np.float32(0), np.float32(-7), np.array([3, 3, 3, 3], np.float32)))
+        second = how(hessian(f, (0, 1, 2)))(np.float32(2), np.float32(3), XS)
+        assert all(np.isfinite(x).all() for x in ricalco.tree.leaves(second))
+        close(second[0][0], np.float32(-0.5))
 
 
 def test_no_nan_from_a_row_in_which_another_branch_is_infinite():

@@ -9,6 +9,7 @@ import pytest
 import ricalco
 import ricalco.numpy as jnp
 from ricalco import debug, grad, jit, jvp, lax, vmap
+from tests.meaning import by_numpy
 
 X = np.array([0.4, -0.7, 1.2], np.float32)
 T = np.array([0.5, 1.0, -0.3], np.float32)
@@ -155,6 +156,7 @@ BATCH = np.stack([X, X * 0.5, -X])
 
 
 @functools.cache
+@by_numpy
 def expected(outer):
     """What the construct around the plain function gives, alone and element by element."""
     around = OUTER[outer]
@@ -162,7 +164,7 @@ def expected(outer):
         def f(x):
             return _repeat(plain, x)
     else:
-        f = jit(around(plain))
+        f = around(plain)
     gives = {"value": f(X), "by element": np.stack([f(x) for x in BATCH])}
     if outer not in REVERSE_ONLY:
         gives["tangent"] = jvp(f, (X,), (T,))[1]
@@ -173,7 +175,7 @@ def expected(outer):
 
 
 def all_of(f, forward, reverse, of_the_batch):
-    """Value, tangent, gradient, over a batch and not, as results of one program."""
+    """Value, tangent, gradient, over a batch and not."""
     def program(x, batch):
         gives = {"value": f(x), "by element": vmap(f)(batch)}
         if forward:
@@ -183,6 +185,14 @@ def all_of(f, forward, reverse, of_the_batch):
         if of_the_batch:
             gives["gradient of the batch"] = gradient_of_the_batch(f)(batch)
         return gives
+    return program
+
+
+def what_is_compiled(f, forward, reverse):
+    """What goes through most rules: the other forms differ in them, not in what there is to compile."""
+    def program(x, batch):
+        gives = {"rows": vmap(grad(total(f)))(batch)} if reverse else {"by element": vmap(f)(batch)}
+        return {**gives, "tangent": jvp(f, (x,), (T,))[1]} if forward else gives
     return program
 
 
@@ -196,13 +206,13 @@ def test_one_in_the_other(outer, inner):
     f, wanted = OUTER[outer](INNER[inner]), expected(outer)
     forward, reverse = inner not in REVERSE_ONLY and outer not in REVERSE_ONLY, not {inner, outer} & FORWARD_ONLY
     refused = reverse and outer == "custom_jvp" and "reference" in inner
-    found = jit(all_of(f, forward, reverse, reverse and not refused))(X, BATCH)
+    found = by_numpy(all_of(f, forward, reverse, reverse and not refused))(X, BATCH)
     for name, result in found.items():
         close(result, wanted["rows" if name == "gradient of the batch" else name], name)
     assert len(found) == 2 + forward + 2 * reverse + (reverse and not refused)
+    for name, result in jit(what_is_compiled(f, forward, reverse))(X, BATCH).items():
+        close(result, wanted[name], f"{name}, compiled")
     close(f(jnp.asarray(X)), wanted["value"], "value, eagerly")
-    if reverse:
-        close(grad(total(f))(jnp.asarray(X)), wanted["gradient"], "gradient, eagerly")
     if refused:  # a rule that uses references, in forward mode under vmap
         with pytest.raises(NotImplementedError, match="reference that was made for values"):
             jit(gradient_of_the_batch(f))(BATCH)

@@ -6,10 +6,11 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
-from ricalco import custom_gradient, custom_jvp, custom_vjp, jit, lax, vmap
+from ricalco import custom_gradient, custom_jvp, custom_vjp, hessian, jacrev, jit, jvp, lax, value_and_grad, vmap
 from ricalco.custom_batching import custom_vmap
 from ricalco.custom_derivatives import linear_call
 from ricalco.test_util import check_grads
+from tests.meaning import by_numpy, meaning
 
 XS, YS = np.array([0.7, -1.0, 1.5]), np.array([1.3, 0.5, -0.2])
 
@@ -72,8 +73,18 @@ FORMS = {"plain": lambda f: lambda x, y: f(x[0], y[0]), "jit": lambda f: jit(lam
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_are_those_of_finite_differences(name, form):
     function, modes = FUNCTIONS[name]
+    f = FORMS[form](function)
+    total = lambda x, y: jnp.sum(jnp.sin(f(x, y)))  # noqa: E731
+
+    def compiled(x, y):
+        if "fwd" in modes:
+            return jvp(f, (x, y), (y, x)), hessian(total, (0, 1))(x, y)
+        return value_and_grad(total, (0, 1))(x, y), jacrev(jacrev(total, (0, 1)), (0, 1))(x, y)
+
     with ricalco.enable_x64(True):
-        check_grads(FORMS[form](function), (XS, YS), order=2, modes=modes)
+        by_numpy(check_grads)(f, (XS, YS), order=2, modes=modes)
+        for x, y in zip(ricalco.tree.leaves(jit(compiled)(XS, YS)), meaning(compiled, XS, YS), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
 def test_a_wrong_rule_is_found():

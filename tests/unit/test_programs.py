@@ -20,6 +20,7 @@ from ricalco.ir import ClosedJaxpr, check_jaxpr, programs_run, subjaxprs, subpro
 from ricalco.ir.rewrite import dce, reduced
 from ricalco.reroll import reroll
 from tests.cases.programs import ROWS, Row
+from tests.meaning import meaning
 
 X, XS = np.float32(0.7), np.array([0.3, 1.1, -0.4], np.float32)
 
@@ -100,7 +101,7 @@ def everything(f, row: Row):
 
 def test_values_and_derivatives(row):
     got = jit(everything(row.around(smooth), row))(X, XS)
-    want = jit(everything(row.means(smooth), row))(X, XS)
+    want = meaning(everything(row.means(smooth), row), X, XS)
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         np.testing.assert_allclose(a, b, 2e-6, err_msg=f"number {i}")
     assert row.around(smooth)(X) == pytest.approx(np.float32(got[0]), rel=1e-6)  # one operation after the other
@@ -166,7 +167,7 @@ def test_a_policy_is_asked_inside(name, row):
     f = row.around(named)
     policy = ricalco.checkpoint_policies.save_only_these_names("inside")
     kept = ricalco.checkpoint(lambda x: f(jnp.sin(x)), policy=policy)
-    np.testing.assert_allclose(grad(kept)(X), grad(lambda x: row.means(named)(jnp.sin(x)))(X), 2e-6)
+    np.testing.assert_allclose(grad(kept)(X), *meaning(grad(lambda x: row.means(named)(jnp.sin(x))), X), 2e-6)
     asked = []
 
     def asks(primitive, *avals, **params):
@@ -208,10 +209,12 @@ def test_references(name, row):
         with pytest.raises((NotImplementedError, ValueError), match=words):
             jit(run(row.around))(X)
         return
-    for go in (lambda f: jit(f)(X), lambda f: jit(lambda xs: vmap(f)(xs))(XS), lambda f: jit(
-            lambda x: jvp(f, (x,), (x,)))(X)):
-        for a, b in zip(ricalco.tree.leaves(go(run(row.around))), ricalco.tree.leaves(go(run(row.means)))):
-            np.testing.assert_allclose(a, b, 1e-6)
+    def forms(f):
+        return lambda x, xs: (f(x), vmap(f)(xs), jvp(f, (x,), (x,)))
+
+    for a, b in zip(ricalco.tree.leaves(jit(forms(run(row.around)))(X, XS)), meaning(forms(run(row.means)), X, XS),
+                    strict=True):
+        np.testing.assert_allclose(a, b, 1e-6)
 
 
 # --- programs as data ------------------------------------------------------------------------------------------
@@ -260,7 +263,7 @@ def test_repeated_code(name, row):
     program, _ = reroll(make_jaxpr(many(row.around))(X), "loop")
     check_jaxpr(program)
     assert len(equations(program, name)) <= 2, "equal calls of equal functions are one loop"
-    np.testing.assert_allclose(jit(lambda x: jaxprs.evaluate(program, x))(X)[0], jit(many(row.means))(X), 1e-5)
+    np.testing.assert_allclose(jit(lambda x: jaxprs.evaluate(program, x))(X)[0], *meaning(many(row.means), X), 1e-5)
 
 
 # --- a primitive that is only declared --------------------------------------------------------------------------

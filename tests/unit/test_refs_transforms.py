@@ -10,7 +10,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import lax
 from ricalco.test_util import check_grads
-from tests.meaning import meaning
+from tests.meaning import by_numpy, meaning
 
 XS = jnp.array([1.0, 2.0, 0.5, 3.0])
 
@@ -113,39 +113,48 @@ FUNCTIONS = {"direct": (direct, direct_pure), "looped": (looped, looped_pure), "
              "called": (called, called_pure), "branched": (branched, branched_pure), "counted": (counted, counted_pure)}
 BATCH = jnp.stack([XS, XS * 0.5, -XS])
 TRANSFORMED = {
-    "value": lambda f: f(XS), "jit": lambda f: ricalco.jit(f)(XS),
-    "jvp": lambda f: ricalco.jvp(f, (XS,), (XS + 1,)),
-    "jvp of jit": lambda f: ricalco.jvp(ricalco.jit(f), (XS,), (XS + 1,)),
-    "jit of jvp": lambda f: ricalco.jit(lambda x: ricalco.jvp(f, (x,), (x + 1,)))(XS),
-    "grad": lambda f: ricalco.grad(f)(XS), "grad of jit": lambda f: ricalco.grad(ricalco.jit(f))(XS),
-    "jit of grad": lambda f: ricalco.jit(ricalco.grad(f))(XS),
-    "linearize": lambda f: ricalco.linearize(f, XS)[1](XS), "vjp": lambda f: ricalco.vjp(f, XS)[1](2.0),
-    "grad of grad": lambda f: ricalco.grad(lambda x: jnp.sum(ricalco.grad(f)(x) ** 2))(XS),
-    "forward over reverse": lambda f: ricalco.jvp(ricalco.grad(f), (XS,), (XS,)),
-    "hessian": lambda f: ricalco.jit(ricalco.hessian(f))(XS),
-    "vmap": lambda f: ricalco.vmap(f)(BATCH), "vmap of jit": lambda f: ricalco.vmap(ricalco.jit(f))(BATCH),
-    "jit of vmap": lambda f: ricalco.jit(ricalco.vmap(f))(BATCH),
-    "vmap of grad": lambda f: ricalco.vmap(ricalco.grad(f))(BATCH),
-    "grad of vmap": lambda f: ricalco.grad(lambda b: jnp.sum(ricalco.vmap(f)(b)))(BATCH),
-    "vmap axis": lambda f: ricalco.vmap(f, in_axes=1)(BATCH.T),
-    "vmap of vmap": lambda f: ricalco.vmap(ricalco.vmap(f))(jnp.stack([BATCH, BATCH + 1])),
-    "checkpoint": lambda f: ricalco.grad(ricalco.checkpoint(f))(XS),
+    "value": lambda f, x, b: f(x), "jit": lambda f, x, b: ricalco.jit(f)(x),
+    "jvp": lambda f, x, b: ricalco.jvp(f, (x,), (x + 1,)),
+    "jvp of jit": lambda f, x, b: ricalco.jvp(ricalco.jit(f), (x,), (x + 1,)),
+    "jit of jvp": lambda f, x, b: ricalco.jit(lambda x: ricalco.jvp(f, (x,), (x + 1,)))(x),
+    "grad": lambda f, x, b: ricalco.grad(f)(x), "grad of jit": lambda f, x, b: ricalco.grad(ricalco.jit(f))(x),
+    "jit of grad": lambda f, x, b: ricalco.jit(ricalco.grad(f))(x),
+    "linearize": lambda f, x, b: ricalco.linearize(f, x)[1](x), "vjp": lambda f, x, b: ricalco.vjp(f, x)[1](2.0),
+    "grad of grad": lambda f, x, b: ricalco.grad(lambda x: jnp.sum(ricalco.grad(f)(x) ** 2))(x),
+    "forward over reverse": lambda f, x, b: ricalco.jvp(ricalco.grad(f), (x,), (x,)),
+    "hessian": lambda f, x, b: ricalco.jit(ricalco.hessian(f))(x),
+    "vmap": lambda f, x, b: ricalco.vmap(f)(b), "vmap of jit": lambda f, x, b: ricalco.vmap(ricalco.jit(f))(b),
+    "jit of vmap": lambda f, x, b: ricalco.jit(ricalco.vmap(f))(b),
+    "vmap of grad": lambda f, x, b: ricalco.vmap(ricalco.grad(f))(b),
+    "grad of vmap": lambda f, x, b: ricalco.grad(lambda b: jnp.sum(ricalco.vmap(f)(b)))(b),
+    "vmap axis": lambda f, x, b: ricalco.vmap(f, in_axes=1)(b.T),
+    "vmap of vmap": lambda f, x, b: ricalco.vmap(ricalco.vmap(f))(jnp.stack([b, b + 1])),
+    "checkpoint": lambda f, x, b: ricalco.grad(ricalco.checkpoint(f))(x),
 }
+
+
+@functools.cache
+def compiled(name):
+    """All transforms as one program, one compilation of which costs less than those of the operations of all."""
+    f = FUNCTIONS[name][0]
+    return ricalco.jit(lambda x, b: {key: transform(f, x, b) for key, transform in TRANSFORMED.items()})(XS, BATCH)
 
 
 @pytest.mark.parametrize("transform", TRANSFORMED)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_as_without_references(name, transform):
-    function, pure = FUNCTIONS[name]
-    got, want = TRANSFORMED[transform](function), meaning(lambda: TRANSFORMED[transform](pure))
-    for x, y in zip(ricalco.tree.leaves(got), want, strict=True):
-        np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5)
+    function, pure = [functools.partial(TRANSFORMED[transform], f) for f in FUNCTIONS[name]]
+    want = meaning(pure, XS, BATCH)
+    for got in (by_numpy(function)(XS, BATCH), compiled(name)[transform],
+                *([function(XS, BATCH)] if transform in ("value", "jit", "grad of jit", "vmap") else [])):
+        for x, y in zip(ricalco.tree.leaves(got), want, strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_against_finite_differences(name):
     with ricalco.enable_x64(True):
-        check_grads(FUNCTIONS[name][0], (np.array([1.1, 0.7, 0.4, 1.3]),), order=2, modes=("fwd", "rev"))
+        by_numpy(check_grads)(FUNCTIONS[name][0], (np.array([1.1, 0.7, 0.4, 1.3]),), order=2, modes=("fwd", "rev"))
 
 
 def test_a_value_that_is_overwritten_has_no_gradient():
