@@ -301,3 +301,23 @@ def test_nothing_is_dead_where_all_is_used():
     assert jaxprs.dce(program) is program
     mapped = make_jaxpr(vmap(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)))(XS)
     assert jaxprs.dce(mapped) is mapped
+
+
+def test_what_every_branch_passes_on_is_no_result_and_does_not_become_one_of_each_element():
+    def f(x, w):
+        return lax.cond(x > 0, lambda x, w, c: (x * 2, w, c, W), lambda x, w, c: (x, w, c, W), x, w, 3)
+
+    for wrap in (lambda f: f, jit):
+        mapped, *passed = wrap(vmap(f, in_axes=(0, None), out_axes=(0, None, None, None)))(XS, ROWS)
+        close([mapped, *passed], [np.where(XS > 0, 2 * XS, XS), ROWS, np.int32(3), W])
+        assert passed[1].weak_type and all(isinstance(x, ricalco.Array) for x in passed)
+    # One that a branch computes is mapped, and one that another branch passes on in its place.
+    for other in (lambda v, w: (w + 0, w), lambda v, w: (w, v)):
+        with pytest.raises(ValueError, match=r"vmap has mapped output\[[01]\]"):
+            vmap(lambda x, v, w: lax.cond(x > 0, lambda v, w: (v, w), other, v, w),
+                 in_axes=(0, None, None), out_axes=None)(XS, ROWS, ROWS)
+    # No equation has them: derivatives go by it.
+    program = make_jaxpr(f)(1.0, ROWS)
+    [eqn] = [e for e in program.eqns if e.primitive.name == "cond"]
+    assert len(eqn.outvars) == 1 and program.jaxpr.outvars[1] is program.jaxpr.invars[1]
+    close(grad(lambda w: f(1.0, w)[1].sum())(ROWS), np.ones_like(ROWS))

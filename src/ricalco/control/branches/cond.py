@@ -5,8 +5,17 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ricalco.avals import dtypes, trees
-from ricalco.control.branches.programs import any_of, branch_programs, check_branch, reduced_branches
+from ricalco.control.branches.programs import (
+    any_of,
+    branch_programs,
+    check_branch,
+    common_operands,
+    reduced_branches,
+    without_outputs,
+)
 from ricalco.control.branches.select import check_effects, select_branches_p
 from ricalco.control.branches.tracing import close_branches, joined_types, trace_branches
 from ricalco.control.calls.programs import (
@@ -21,6 +30,7 @@ from ricalco.control.calls.programs import (
 from ricalco.control.calls.remembered import remembered
 from ricalco.core import Array, Linear, Primitive, Zero
 from ricalco.core.effects import needs_token
+from ricalco.engine import device_put
 from ricalco.hlo import TOKEN, Value
 from ricalco.ir import ClosedJaxpr, Literal
 from ricalco.ir.evaluate import evaluate_reference
@@ -192,11 +202,25 @@ def run_branches(construct: str, index, functions: dict[str, Callable], operands
     def make():
         taken = int(index.val) if index.__class__ is Literal else None
         branches = trace_branches(construct, functions, in_tree, avals, taken)
-        return *close_branches(branches, joined_types(construct, branches)), branches[0].out_tree
+        programs, captured = close_branches(branches, joined_types(construct, branches))
+        return programs, captured, common_operands(programs), branches[0].out_tree
 
-    programs, captured, out_tree = remembered(list(functions.values()), (construct, *functions, in_tree, *avals), make)
-    outs = bind_cond(index, programs, [*captured, *map(as_atom, leaves)])
-    return trees.unflatten(out_tree, outs)
+    programs, captured, sources, out_tree = remembered(
+        list(functions.values()), (construct, *functions, in_tree, *avals), make)
+    # What every branch only passes on is no result, so that it does not become one of each element under `vmap`.
+    passed = [None if i is None else captured[i] if i < len(captured) else _as_result(leaves[i - len(captured)])
+              for i in sources]
+    programs = without_outputs(programs, [x is not None for x in passed])
+    outs = iter(bind_cond(index, programs, [*captured, *map(as_atom, leaves)]))
+    return trees.unflatten(out_tree, [next(outs) if x is None else x for x in passed])
+
+
+def _as_result(x) -> Array:
+    """An operand as the result that it is: a NumPy array is a constant of the program that is recorded."""
+    if isinstance(x, Array):
+        return x
+    trace = enclosing() if isinstance(x, np.ndarray) and x.ndim else None
+    return device_put(x) if trace is None else trace.capture(x)
 
 
 def _operands(construct: str, operands: tuple, operand) -> tuple:

@@ -1,12 +1,13 @@
 """What branches share: how a conditional runs them, and dead code out of all."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from ricalco.avals import ShapedArray, types_differ
-from ricalco.control.calls.programs import check_operands, dce_program
+from ricalco.control.calls.programs import check_operands, dce_program, passed_on, take
 from ricalco.core import Runs, SubProgram
-from ricalco.ir import ClosedJaxpr
+from ricalco.ir import ClosedJaxpr, Jaxpr
 
 
 def check_branch(primitive: str, number: int, avals: Sequence[ShapedArray], branch: ClosedJaxpr, outs) -> None:
@@ -26,6 +27,23 @@ def branch_programs(branches: Sequence[ClosedJaxpr], dims=None, size: int | None
     """What a conditional runs: one of these, on all operands but the index."""
     operands, results = range(1, 1 + len(branches[0].in_avals)), range(len(branches[0].out_avals))
     return [SubProgram(b, Runs.BRANCH, operands, results, dims=dims, size=size) for b in branches]
+
+
+def common_operands(branches: Sequence[ClosedJaxpr]) -> list[int | None]:
+    """For each output, the number of the operand that every branch passes on as it; None where one computes it."""
+    return [column[0] if len(set(column)) == 1 else None for column in zip(*[passed_on(b, 0) for b in branches])]
+
+
+def without_outputs(branches: Sequence[ClosedJaxpr], gone: Sequence[bool]) -> Sequence[ClosedJaxpr]:
+    """The branches without the outputs marked in `gone`."""
+    if not any(gone):
+        return branches
+    keep = tuple([not out for out in gone])
+    return [b.kept(("outputs", keep), functools.partial(_with_outputs, b.jaxpr, b.consts, keep)) for b in branches]
+
+
+def _with_outputs(jaxpr: Jaxpr, consts: Sequence, keep: Sequence[bool]) -> ClosedJaxpr:
+    return ClosedJaxpr(jaxpr.replace(outvars=take(jaxpr.outvars, keep)), consts)
 
 
 # --- dead code ---------------------------------------------------------------------------------------

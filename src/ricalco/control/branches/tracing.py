@@ -5,13 +5,14 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from ricalco.avals import ShapedArray, dtypes, trees
+from ricalco.core import Tracer
 from ricalco.core.errors import BranchRecursionError
 from ricalco.ir import ClosedJaxpr, DebugInfo, Var
 from ricalco.ops.structure import convert_element_type
 from ricalco.tracing import Staged, enclosing, place_of, replay, stage, user_frame
 from ricalco.tracing.recording.branching import BranchPlace, endless, inside, outermost
 from ricalco.tracing.recording.leaks import check_staged
-from ricalco.tracing.recording.staging import keep_selected
+from ricalco.tracing.recording.staging import Capture, keep_selected
 from ricalco.transforms.arguments import Flat, code_of, function_name, label_of, parameters_of
 
 
@@ -179,21 +180,26 @@ def close_branches(branches: Sequence[Branch], out_avals: Sequence[ShapedArray])
     order: dict[int, int] = {}
     values: list = []
     for branch in branches:
-        for value in branch.staged.consts:
-            if id(value) not in order:
-                order[id(value)] = len(values)
-                values.append(value)
+        for capture in branch.staged.captures:
+            if _identity(capture) not in order:
+                order[_identity(capture)] = len(values)
+                values.append(capture.value)
     avals = [v.aval for v in values]
     closed = []
     for branch in branches:
         staged = with_outputs(branch.staged, out_avals)
-        given = {order[id(value)]: var for value, var in zip(staged.consts, staged.jaxpr.constvars)}
+        given = {order[_identity(c)]: var for c, var in zip(staged.captures, staged.jaxpr.constvars)}
         closed.append((staged, given))
     programs = []
     for staged, given in closed:
         leading = [given[i] if i in given else Var(avals[i]) for i in range(len(values))]
         programs.append(ClosedJaxpr(staged.jaxpr.replace(constvars=[], invars=[*leading, *staged.jaxpr.invars])))
     return programs, values
+
+
+def _identity(capture: Capture) -> int:
+    """Equal for captures of one object in two branches; of a NumPy array, each branch has a copy if no trace is open."""
+    return id(capture.value if isinstance(capture.value, Tracer) else capture.source)
 
 
 def with_outputs(staged: Staged, avals: Sequence[ShapedArray]) -> Staged:
