@@ -314,7 +314,7 @@ def test_what_every_branch_passes_on_is_no_result_and_does_not_become_one_of_eac
     # One that a branch computes is mapped, and one that another branch passes on in its place.
     for other in (lambda v, w: (w + 0, w), lambda v, w: (w, v)):
         with pytest.raises(ValueError, match=r"vmap has mapped output\[[01]\]"):
-            vmap(lambda x, v, w: lax.cond(x > 0, lambda v, w: (v, w), other, v, w),
+            vmap(lambda x, v, w, other=other: lax.cond(x > 0, lambda v, w: (v, w), other, v, w),
                  in_axes=(0, None, None), out_axes=None)(XS, ROWS, ROWS)
     # No equation has them: derivatives go by it.
     program = make_jaxpr(f)(1.0, ROWS)

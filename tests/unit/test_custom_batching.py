@@ -59,6 +59,10 @@ def test_derivatives_over_a_batch(form):
     close(vmap(lambda x: jvp(lambda x: jvp(f, (x, Y), (X, Y))[1], (x,), (X,))[1])(XS),
           10 * X * Y * (np.cos(XS) - X * np.sin(XS)))
     close(vmap(grad(f))(XS, YS), np.cos(XS) * YS)
+    # where tangents alone are mapped there is nothing that the rule could map
+    close(vmap(lambda t: jvp(f, (X, Y), (t, Y))[1])(XS), XS * COSINE * Y + SINE * Y)
+    close(jacfwd(lambda xs: f(xs, Y))(XS), np.diag(np.cos(XS)) * Y)
+    close(jacfwd(jacfwd(f))(X, Y), -SINE * Y)
 
 
 def test_trees_and_results_that_do_not_vary():
@@ -144,8 +148,9 @@ def test_a_wrong_rule_is_named(name):
     rule, error, words = WRONG_RULES[name]
     f = custom_vmap(lambda x: x)
     f.def_vmap(rule)
-    with pytest.raises(error, match=f"(?s){words}"):
-        vmap(jit(f))(XS)
+    for form in (f, jit(f)):
+        with pytest.raises(error, match=f"(?s){words}"):
+            vmap(form)(XS)
 
 
 def test_wrong_calls():

@@ -198,7 +198,7 @@ def close_branches(branches: Sequence[Branch], out_avals: Sequence[ShapedArray])
 
 
 def _identity(capture: Capture) -> int:
-    """Equal for captures of one object in two branches; of a NumPy array, each branch has a copy if no trace is open."""
+    """Equal for captures of one object: of a NumPy array, each branch has a copy of its own if no trace is open."""
     return id(capture.value if isinstance(capture.value, Tracer) else capture.source)
 
 

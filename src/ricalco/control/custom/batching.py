@@ -7,6 +7,7 @@ from ricalco.avals import tangent_aval, trees, types_differ
 from ricalco.control.calls.programs import check_operands, take
 from ricalco.control.custom.calls import (
     CustomCall,
+    StagedFunction,
     joined,
     lower_call,
     perform,
@@ -21,6 +22,7 @@ from ricalco.ops.structure import aval_of, instantiate, tangents_where, with_bat
 from ricalco.python.tracebacks import with_entries
 from ricalco.tracing import replay
 from ricalco.transforms.arguments import (
+    Flat,
     as_array,
     check_arrays,
     check_callable,
@@ -28,7 +30,7 @@ from ricalco.transforms.arguments import (
     is_inexact,
     label_of,
 )
-from ricalco.transforms.batching import batched_program, without_dim
+from ricalco.transforms.batching import batched_program, vmap_flat, without_dim
 from ricalco.transforms.forward import jvp_flat, jvp_program
 
 
@@ -73,7 +75,10 @@ class VmapRule(UserRule):
 
 
 class TangentRule(Rule):
-    """The jvp of a vmap rule, for the jvp of its function: operands are followed by the tangents that are not zero."""
+    """The jvp of a vmap rule, for the jvp of its function: operands are followed by the tangents that are not zero.
+
+    Where tangents alone are mapped, as `jacfwd` does, it does not apply: a rule is about operands.
+    """
     __slots__ = ("rule", "active", "outputs")
 
     def __init__(self, rule: Rule, active: Sequence[bool]):
@@ -107,6 +112,15 @@ class TangentRule(Rule):
         wanted = [is_inexact(aval_of(x)) for x in outs]
         self.outputs = len(outs)
         return [*outs, *[instantiate(t) for t in take(dots, wanted)]], (), [*told, *take(told, wanted)]
+
+
+def applies(rule: Rule, mapped: Sequence[bool]) -> bool:
+    """Whether there is anything for a vmap rule to map, where these operands are mapped, tangents among them."""
+    while rule.__class__ is not VmapRule:
+        if rule.__class__ is TangentRule:
+            mapped = mapped[:len(rule.active)]
+        rule = rule.rule
+    return any(mapped)
 
 
 def over_batch(rule: Rule, consts: Sequence, size: int, values: Sequence, dims: Sequence) -> tuple[list, list]:
@@ -148,8 +162,19 @@ class VmapCall(CustomCall):
                              "from outside its arguments, which is mapped over too, and the rule has no way to know. "
                              "Pass it as an argument.")
         with interpreting(trace.parent):
-            outs, out_dims = over_batch(self.rule, (), trace.size, values, dims)
+            if applies(self.rule, [d is not None for d in dims]):
+                self._type_function(args)
+                outs, out_dims = over_batch(self.rule, (), trace.size, values, dims)
+            else:
+                outs, out_dims = vmap_flat(self.function, trace.size, values, dims)
         return [trace.wrap(x, d) for x, d in zip(outs, out_dims, strict=True)]
+
+    def _type_function(self, args) -> None:
+        """Find what the function returns for each example, which the rule is held to, if it was not recorded yet."""
+        function, user = self.function, self.user
+        if user.out_avals is None and function.__class__ is Flat:
+            closed = StagedFunction(function, [aval_of(x) for x in args], function_name(function), self.parts[0]).closed
+            user.out_tree, user.out_avals = function.out_tree, closed.out_avals
 
     def equation(self, name, closed, rule, num_consts):
         return custom_vmap_call_p, dict(call=closed, rule=rule, num_consts=num_consts, in_tree=self.user.in_tree,
@@ -192,7 +217,8 @@ def _linearize(trace, primals, tangents, params):
 
 
 def _batch(size, args, dims, *, call, rule, num_consts, **params):
-    if any(d is not None for d in dims[:num_consts]):
+    mapped = [d is not None for d in dims]
+    if any(mapped[:num_consts]) or not applies(rule, mapped[num_consts:]):
         program = batched_program(call, size, dims)
         return replay(program.closed.jaxpr, program.closed.consts, args), program.out_dims
     return over_batch(rule, args[:num_consts], size, args[num_consts:], dims[num_consts:])
