@@ -12,6 +12,7 @@ import pytest
 
 import ricalco
 import ricalco.numpy as jnp
+from ricalco import lax
 from ricalco.core import errors
 
 HERE = "test_conversions.py:"
@@ -239,3 +240,39 @@ def test_a_branch_of_cond_names_the_argument_it_captured():
     (lambda x: jnp.sum(x, axis=x), "`axis` of `jnp.sum` is part of the program")])
 def test_what_shapes_the_program_has_to_be_static(function, remedy):
     assert remedy in message(function, jnp.arange(3), error=TypeError)
+
+
+# --- what is not what was asked for -----------------------------------------------------------------------
+
+ASKED = {
+    "zeros": lambda x, d: jnp.zeros(3, d), "array": lambda x, d: jnp.array(1, d), "astype": lambda x, d: x.astype(d),
+    "sum": lambda x, d: x.sum(dtype=d), "stack": lambda x, d: jnp.stack([x, x], dtype=d),
+    "arange": lambda x, d: jnp.arange(3, dtype=d), "eye": lambda x, d: jnp.eye(2, dtype=d),
+    "zeros_like": lambda x, d: jnp.zeros_like(x, dtype=d), "scalar": lambda x, d: getattr(jnp, np.dtype(d).name)(1),
+    "convert_element_type": lambda x, d: lax.convert_element_type(x, d), "iota": lambda x, d: lax.iota(d, 3),
+    "dot": lambda x, d: jnp.dot(x, x, preferred_element_type=d),
+    "in a jitted function": lambda x, d: ricalco.jit(lambda y: y.astype(d))(x),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_who_asks_for_64_bits_that_are_off_is_told(name):
+    make, x = ASKED[name], jnp.array([1.0, 2.0, 3.0])
+    for wanted in ("float64", np.float64) if name == "dot" else ("int64", np.dtype("float64")):
+        narrow = np.dtype(wanted).name.replace("64", "32")
+        with pytest.warns(UserWarning, match=f"64 was asked for.*off: it becomes {narrow}") as told:
+            assert make(x, wanted).dtype == narrow
+        assert [w.filename for w in told] == [__file__]
+        with ricalco.enable_x64():
+            assert make(x, wanted).dtype == wanted
+    if name not in ("scalar", "dot"):
+        assert make(x, float).dtype == "float32" and make(x, int).dtype == "int32"  # no width was asked for
+
+
+def test_imaginary_parts_are_not_dropped_in_silence():
+    z = jnp.array([1 + 2j])
+    traced = ricalco.jit(lambda z: z.astype(float))
+    for drop in (lambda: z.astype("float32"), lambda: jnp.asarray(z, int), lambda: traced(z)):
+        with pytest.warns(np.exceptions.ComplexWarning, match=r"discards the imaginary part; x\.real says"):
+            assert drop().tolist() == [1]
+    assert z.astype(bool).tolist() == [True] and z.real.astype(int).tolist() == [1]

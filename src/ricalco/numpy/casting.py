@@ -5,9 +5,9 @@ import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.core import Array
-from ricalco.numpy.promotion import placed, refuse, typed
+from ricalco.numpy.promotion import cast, placed, refuse, typed
 from ricalco.ops import comparison, complexes, conversion, shapes, slicing, structure
-from ricalco.ops.structure import aval_of
+from ricalco.ops.structure import aval_of, requested
 from ricalco.tracing import composite
 
 __all__ = ["astype"]
@@ -35,10 +35,10 @@ def astype(x, dtype, /, *, copy: bool = False, device=None) -> Array:
     [1, -1]
     """
     aval = typed("astype", x)
-    dtype = dtypes.canonicalize(np.float64 if dtype is None else dtype)
+    dtype = requested(float if dtype is None else dtype)
     if dtypes.kind(aval.dtype) == "c" and dtype == np.bool_:
         return placed(comparison.ne(x, structure.literal_like(0, aval.dtype)), device)
-    return placed(structure.convert_element_type(x, dtype), device)
+    return placed(cast(x, aval.dtype, dtype), device)
 
 
 def view(self, dtype=None, type=None) -> Array:
@@ -63,7 +63,7 @@ def view(self, dtype=None, type=None) -> Array:
     refuse("view", type=type)
     if dtype is None:
         return self
-    dtype = dtypes.canonicalize(dtype)
+    dtype = requested(dtype)
     aval = self.aval
     old, new = aval.dtype.itemsize, dtype.itemsize
     if old != new and not aval.ndim:

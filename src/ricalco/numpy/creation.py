@@ -7,8 +7,8 @@ from ricalco import lax
 from ricalco.avals import dtypes, python_aval, shaped
 from ricalco.core import Array, Tracer, errors
 from ricalco.engine import DeviceArray, put
-from ricalco.numpy.promotion import broadcast_to_shape, check, placed, refuse, several_axes, to_dtype
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, reshape
+from ricalco.numpy.promotion import broadcast_to_shape, cast, check, placed, refuse, several_axes, to_dtype
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, requested, reshape
 from ricalco.tracing import scalar, unmasked
 
 __all__ = [
@@ -54,7 +54,7 @@ def array(object, dtype=None, copy: bool = True, order: str = "K", ndmin: int = 
     if object is None:
         raise ValueError("None is not a valid value for jnp.array")
     if dtype is not None:
-        dtype = dtypes.canonicalize(dtype)
+        dtype = requested(dtype)
     result = _from_value(object, dtype, copy)
     missing = ndmin - result.ndim
     return placed(expand_dims(result, tuple(range(missing))) if missing > 0 else result, device)
@@ -95,7 +95,7 @@ def _from_value(x, dtype, copy: bool) -> Array:
         x = x.__jax_array__()
     if isinstance(x, Array):
         if dtype is not None and (x.dtype is not dtype or x.weak_type):
-            return convert_element_type(x, dtype)
+            return cast(x, x.dtype, dtype)
         return put(np.asarray(x), x.aval) if copy and x.__class__ is DeviceArray else x
     if x.__class__ in PYTHON_NUMBERS:
         aval = python_aval(x.__class__) if dtype is None else shaped((), dtype)
@@ -321,7 +321,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None) -> Array:
     sizes, own, weak = _like("full_like", a)
     check("full_like", 0, fill_value)
     if dtype is not None:
-        own, weak = dtypes.canonicalize(dtype), False
+        own, weak = requested(dtype), False
     if shape is not None:
         sizes = static_shape(shape)
     fill_value = to_dtype(fill_value, own, weak)

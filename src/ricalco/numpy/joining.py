@@ -11,7 +11,7 @@ from ricalco.core import Array, Tracer
 from ricalco.numpy import manipulation, repetition
 from ricalco.numpy.promotion import canonical_axis, check, promote_dtypes, refuse, to_array, to_dtype, typed
 from ricalco.ops import arithmetic, comparison, selection, shapes, slicing, sorting, structure
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, requested
 from ricalco.tracing import composite
 
 __all__ = [
@@ -61,7 +61,7 @@ def concatenate(arrays, axis: int | None = 0, dtype=None) -> Array:
 
 
 def _dtype(dtype):
-    return None if dtype is None else dtypes.canonicalize(dtype)
+    return None if dtype is None else requested(dtype)
 
 
 @composite(static=("axis", "dtype"))

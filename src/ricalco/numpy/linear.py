@@ -4,7 +4,6 @@ from __future__ import annotations
 import operator
 
 from ricalco import lax
-from ricalco.avals import dtypes
 from ricalco.core import Array
 from ricalco.numpy import reductions
 from ricalco.numpy.matrices import diagonal
@@ -18,7 +17,7 @@ from ricalco.numpy.promotion import (
     typed,
 )
 from ricalco.ops.operators import multiply, subtract
-from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reshape
+from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, requested, reshape
 from ricalco.ops.syntax import promote_dtypes
 from ricalco.tracing import composite
 
@@ -50,7 +49,7 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 @composite(static=("offset", "axis1", "axis2", "dtype"))
 def _trace(a, offset, axis1, axis2, dtype):
-    dtype = integer_result(a.dtype) if dtype is None else dtypes.canonicalize(dtype)
+    dtype = integer_result(a.dtype) if dtype is None else requested(dtype)
     return reductions.sum(diagonal(convert_element_type(a, a.dtype), offset, axis1, axis2), -1, dtype)
 
 

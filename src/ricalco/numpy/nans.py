@@ -13,7 +13,7 @@ from ricalco.numpy.promotion import broadcast_to_shape, canonical_axes, common_s
 from ricalco.numpy.reductions import identity_of, number_of, prepare, spread_dtypes
 from ricalco.numpy.ufuncs import isnan
 from ricalco.ops.operators import subtract, true_divide
-from ricalco.ops.structure import convert_element_type
+from ricalco.ops.structure import convert_element_type, requested
 from ricalco.tracing import composite
 
 __all__ = ["nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd",
@@ -147,7 +147,7 @@ def _mean(a, where, axis, dtype, keepdims):
     if dtypes.kind(a.dtype) not in "fc":
         return reductions.mean(a, axis, dtype, None, keepdims, where=where)
     axes = canonical_axes(axis, a.ndim)
-    dtype = a.dtype if dtype is None else dtypes.canonicalize(dtype)
+    dtype = a.dtype if dtype is None else requested(dtype)
     working = upcast(dtype)
     mask = _present(a, where)
     total = reductions.sum(without_nan(a, 0), axes, working, keepdims=keepdims, where=where)

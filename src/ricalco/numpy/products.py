@@ -12,7 +12,7 @@ from ricalco.avals.memory import Memo
 from ricalco.core import Array, state, values
 from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse, several_axes
 from ricalco.ops.operators import multiply, recognised
-from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reduce_sum, reshape
+from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reduce_sum, requested, reshape
 from ricalco.ops.syntax import common_dtype, convert
 from ricalco.python.tracebacks import shorten
 from ricalco.tracing import StagedTracer, composite
@@ -28,7 +28,7 @@ def promoted(name: str, arguments, preferred_element_type=None):
     dtype, weak = common_dtype(avals)
     converted = [convert(x, a, dtype, weak) for x, a in zip(arguments, avals)]
     if preferred_element_type is not None:
-        return converted, dtypes.canonicalize(preferred_element_type, "preferred_element_type"), False
+        return converted, requested(preferred_element_type, "preferred_element_type"), False
     return converted, dtype, weak
 
 

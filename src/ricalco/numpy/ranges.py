@@ -13,7 +13,7 @@ from ricalco.core import Array, Tracer, errors
 from ricalco.numpy.creation import asarray, static_shape
 from ricalco.numpy.promotion import broadcast_to_shape, canonical_axis, check, placed, refuse, to_dtype, together
 from ricalco.ops.operators import add, multiply, power, subtract, true_divide
-from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims
+from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, requested
 from ricalco.tracing import composite, scalar
 
 __all__ = ["arange", "fromfunction", "geomspace", "index_exp", "indices", "linspace", "logspace", "meshgrid", "mgrid",
@@ -52,7 +52,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     if dtype is None:
         dtype = dtypes.promote(*[(a.dtype, a.weak_type) for a in map(aval_of, given)])[0]
     else:
-        dtype = dtypes.canonicalize(dtype)
+        dtype = requested(dtype)
     first, last, distance = [None if x is None else _number(x) for x in (start, stop, step)]
     if stop is None:
         first, last = 0, first
@@ -110,7 +110,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
 def _linspace(start, stop, num, endpoint, dtype, axis):
     if dtype is None:
         dtype = together("linspace", start, stop, inexact=True)[0].dtype
-    dtype = dtypes.canonicalize(dtype)
+    dtype = requested(dtype)
     # Integers are computed in float, as the distances are not whole.
     working = dtypes.to_inexact(np.promote_types(dtype, dtypes.to_inexact(aval_of(start).dtype))
                                 if dtypes.kind(dtype) in "iub" else dtype)
@@ -154,7 +154,7 @@ def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype
     >>> jnp.logspace(0, 2, 3).tolist()
     [1.0, 10.0, 100.0]
     """
-    dtype = together("logspace", start, stop, inexact=True)[0].dtype if dtype is None else dtypes.canonicalize(dtype)
+    dtype = together("logspace", start, stop, inexact=True)[0].dtype if dtype is None else requested(dtype)
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     return convert_element_type(power(base, exponents), dtype)
 
@@ -169,7 +169,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
     >>> [round(v, 3) for v in jnp.geomspace(1, 8, 4).tolist()]
     [1.0, 2.0, 4.0, 8.0]
     """
-    dtype = together("geomspace", start, stop, inexact=True)[0].dtype if dtype is None else dtypes.canonicalize(dtype)
+    dtype = together("geomspace", start, stop, inexact=True)[0].dtype if dtype is None else requested(dtype)
     first, last = together("geomspace", start, stop, inexact=True)
     sign = lax.sign(first)
     if dtypes.kind(first.dtype) == "f":
@@ -233,7 +233,7 @@ def indices(dimensions, dtype=None, sparse: bool = False):
     [[0, 0], [1, 1]]
     """
     sizes = static_shape(dimensions)
-    dtype = dtypes.canonicalize(int if dtype is None else dtype)
+    dtype = requested(int if dtype is None else dtype)
     ranges = []
     for i, n in enumerate(sizes):
         shape = tuple([n if j == i else 1 for j in range(len(sizes))]) if sparse else sizes
@@ -260,7 +260,7 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
     [[0, 1], [1, 2]]
     """
     sizes = static_shape(shape)
-    grids = [lax.broadcasted_iota(dtypes.canonicalize(dtype), sizes, i) for i in range(len(sizes))]
+    grids = [lax.broadcasted_iota(requested(dtype), sizes, i) for i in range(len(sizes))]
     out = function(*grids, **kwargs)
     leaves, treedef = flatten(out)
     return treedef.unflatten([broadcast_to_shape(x, sizes) if aval_of(x).ndim == 0 else x for x in leaves])

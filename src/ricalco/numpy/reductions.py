@@ -25,7 +25,7 @@ from ricalco.numpy.promotion import (
 )
 from ricalco.numpy.ufuncs import maximum, minimum, truth
 from ricalco.ops.operators import add, multiply, subtract, true_divide
-from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, reshape
+from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, requested, reshape
 from ricalco.tracing import composite
 
 __all__ = [
@@ -135,7 +135,7 @@ def _accumulate(a, initial, where, name, axis, dtype, keepdims, promote_integers
         result_dtype = integer_result(a.dtype) if promote_integers else given
         working = upcast(result_dtype)
     else:
-        result_dtype = working = dtypes.canonicalize(dtype)
+        result_dtype = working = requested(dtype)
     a = convert_element_type(a, working)
     if where is not None:
         a = masked(name, a, where, name == "prod")
@@ -364,7 +364,7 @@ def number_of(a, where, axes, keepdims: bool, dtype):
 @composite(static=("axis", "dtype", "keepdims"))
 def _mean(a, where, axis, dtype, keepdims):
     axes = canonical_axes(axis, a.ndim)
-    dtype = dtypes.to_inexact(a.dtype) if dtype is None else dtypes.canonicalize(dtype)
+    dtype = dtypes.to_inexact(a.dtype) if dtype is None else requested(dtype)
     working = upcast(dtype)
     total = sum(a, axes, working, keepdims=keepdims, where=where)
     count = number_of(a, where, axes, keepdims, working)
@@ -449,7 +449,7 @@ def _divided(total, count, ddof, fixed: float):
 def spread_dtypes(of: np.dtype, dtype) -> tuple[np.dtype, np.dtype]:
     """In which dtype a variance is computed, and which it has."""
     if dtype is not None:
-        dtype = dtypes.canonicalize(dtype)
+        dtype = requested(dtype)
         if dtypes.kind(of) == "c" and dtypes.kind(dtype) != "c":
             raise ValueError("var: dtype must be complex for complex inputs: it is that of the computation")
         computed = dtype if dtypes.kind(dtype) in "fc" else dtypes.to_inexact(of)
@@ -503,7 +503,7 @@ def _running(a, name, axis, dtype):
     place = canonical_axis(axis, a.ndim)
     if dtype is None:
         dtype = dtypes.canonicalize(int) if a.dtype is dtypes.bool_ else a.dtype
-    dtype = dtypes.canonicalize(dtype)
+    dtype = requested(dtype)
     working = dtypes.canonicalize(int) if dtype is dtypes.bool_ else dtype
     a = convert_element_type(a, working)
     return convert_element_type((lax.cumsum if name == "cumsum" else lax.cumprod)(a, place), dtype)

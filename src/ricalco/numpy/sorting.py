@@ -23,7 +23,7 @@ from ricalco.numpy.promotion import (
 from ricalco.ops import arithmetic, bitwise, comparison, cumulative, gather, selection, shapes, slicing, structure
 from ricalco.ops import sorting as ordering
 from ricalco.ops.gather import ScatterDimensionNumbers
-from ricalco.ops.structure import aval_of
+from ricalco.ops.structure import aval_of, requested
 from ricalco.tracing import composite
 
 __all__ = ["argpartition", "argsort", "argwhere", "choose", "compress", "extract", "flatnonzero", "lexsort", "nonzero",
@@ -92,7 +92,7 @@ def argsort(a, axis: int | None = -1, *, kind=None, order=None, stable: bool = T
     [1, 2, 0]
     """
     a, axis = _sortable("argsort", a, axis, kind, order)
-    dtype = dtypes.canonicalize(np.int64 if dtype is None else dtype)
+    dtype = requested(int if dtype is None else dtype)
     if dtypes.kind(dtype) not in "iu":
         raise ValueError(f"argsort: dtype={dtype.name}: expected an integer type")
     return _argsort(a, axis=axis, stable=bool(stable), descending=bool(descending), dtype=dtype)

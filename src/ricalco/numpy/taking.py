@@ -21,7 +21,7 @@ from ricalco.numpy.promotion import (
 )
 from ricalco.ops import arithmetic, comparison, gather, selection, structure
 from ricalco.ops.gather import GatherDimensionNumbers, GatherScatterMode
-from ricalco.ops.structure import aval_of
+from ricalco.ops.structure import aval_of, requested
 from ricalco.tracing import composite
 
 __all__ = [
@@ -416,7 +416,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
             host = np.asarray(part)
             if host.size and (host.min() < 0 or host.max() >= n):
                 raise ValueError("invalid entry in coordinates array")
-    dtype = dtypes.canonicalize(np.int64 if dtype is None else dtype)
+    dtype = requested(int if dtype is None else dtype)
     return _ravel(*parts, dims=dims, mode=mode, order=order, dtype=dtype)
 
 

@@ -6,7 +6,15 @@ import numpy as np
 from ricalco.avals import ShapedArray, dtypes, shaped, trees
 from ricalco.core import Linear, Primitive, Tracer, Zero
 from ricalco.ops import families, oracles, structure
-from ricalco.ops.structure import aval_of, convert_element_type, convert_element_type_p, full, instantiate, move_dim
+from ricalco.ops.structure import (
+    aval_of,
+    convert_element_type,
+    convert_element_type_p,
+    full,
+    instantiate,
+    move_dim,
+    requested,
+)
 
 # --- bitcast_convert_type ------------------------------------------------------------------------
 
@@ -71,7 +79,7 @@ def bitcast_convert_type(operand, new_dtype):
     >>> hex(lax.bitcast_convert_type(np.float32(1), np.int32).item())
     '0x3f800000'
     """
-    return bitcast_convert_type_p.bind(operand, new_dtype=dtypes.canonicalize(new_dtype, "new_dtype"))
+    return bitcast_convert_type_p.bind(operand, new_dtype=requested(new_dtype, "new_dtype"))
 
 
 # --- reduce_precision --------------------------------------------------------------------------------

@@ -14,7 +14,16 @@ from ricalco.core import Linear, Primitive
 from ricalco.ops.dot import PrecisionLike, canonicalize_precision, preferred_dtype
 from ricalco.ops.families import bilinear_jvp
 from ricalco.ops.shapes import rev
-from ricalco.ops.structure import aval_of, convert_element_type, full, move_dim, reshape, same_type, transpose
+from ricalco.ops.structure import (
+    aval_of,
+    convert_element_type,
+    full,
+    move_dim,
+    requested,
+    reshape,
+    same_type,
+    transpose,
+)
 from ricalco.ops.windows import dilated, padding_attribute, padtype_to_pads, windows_of
 
 __all__ = ["ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_p",
@@ -324,7 +333,7 @@ def conv_general_dilated(lhs, rhs, window_strides: Sequence[int], padding, lhs_d
     params = {**lists, "padding": _padding_of(padding, x, y, numbers, lists), "dimension_numbers": numbers,
               "feature_group_count": groups, "precision": canonicalize_precision(options.get("precision")),
               "preferred_element_type":
-                  None if preferred is None else dtypes.canonicalize(preferred, "preferred_element_type")}
+                  None if preferred is None else requested(preferred, "preferred_element_type")}
     if batch_groups != 1:
         lhs = _batch_groups(lhs, x, y, numbers, groups, batch_groups)
         params["feature_group_count"] = batch_groups

@@ -11,7 +11,7 @@ from ricalco.avals import ShapedArray, dtypes, options, shaped
 from ricalco.avals.memory import cached
 from ricalco.core import Linear, Primitive
 from ricalco.ops.families import bilinear_jvp
-from ricalco.ops.structure import NOT_LINEAR, aval_of, convert_element_type, transpose
+from ricalco.ops.structure import NOT_LINEAR, aval_of, convert_element_type, requested, transpose
 
 __all__ = ["DotDimensionNumbers", "Precision", "PrecisionLike", "batch_matmul", "dot", "dot_general", "dot_general_p"]
 
@@ -283,7 +283,7 @@ def dot_general(lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: Pre
     except TypeError:  # lists
         numbers = _numbers.__wrapped__(dimension_numbers)
     if preferred_element_type is not None:
-        preferred_element_type = dtypes.canonicalize(preferred_element_type, "preferred_element_type")
+        preferred_element_type = requested(preferred_element_type, "preferred_element_type")
     return dot_general_p.bind(lhs, rhs, dimension_numbers=numbers, precision=canonicalize_precision(precision),
                               preferred_element_type=preferred_element_type)
 

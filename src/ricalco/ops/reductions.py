@@ -27,6 +27,7 @@ from ricalco.ops.structure import (
     reduce_sum,
     reduced_shape,
     reduction_batch,
+    requested,
     reshape,
     transpose,
 )
@@ -337,7 +338,7 @@ def argmax(operand, axis: int, index_dtype):
     >>> lax.argmax(jnp.array([1.0, 3.0, 3.0]), 0, "int32").item()
     1
     """
-    index_dtype = dtypes.canonicalize(index_dtype, "index_dtype")
+    index_dtype = requested(index_dtype, "index_dtype")
     return argmax_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=index_dtype)
 
 
@@ -351,5 +352,5 @@ def argmin(operand, axis: int, index_dtype):
     >>> lax.argmin(jnp.array([1.0, 3.0, 1.0]), 0, "int32").item()
     0
     """
-    index_dtype = dtypes.canonicalize(index_dtype, "index_dtype")
+    index_dtype = requested(index_dtype, "index_dtype")
     return argmin_p.bind(operand, axes=canonical_axes((axis,)), index_dtype=index_dtype)

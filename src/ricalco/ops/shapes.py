@@ -12,7 +12,7 @@ from ricalco.avals import dtypes, shaped
 from ricalco.core import Array, Linear, No, Primitive, Zero
 from ricalco.ops import structure
 from ricalco.ops.families import zero_jvp
-from ricalco.ops.structure import aval_of, expand_dims, instantiate, linear_jvp, move_dim, with_batch_dim
+from ricalco.ops.structure import aval_of, expand_dims, instantiate, linear_jvp, move_dim, requested, with_batch_dim
 
 __all__ = ["broadcast", "broadcast_shapes", "broadcasted_iota", "collapse", "concatenate", "concatenate_p",
            "expand_dims", "iota", "iota_p", "rev", "rev_p", "split", "split_p", "squeeze", "squeeze_p", "tile",
@@ -342,7 +342,7 @@ def broadcasted_iota(dtype, shape, dimension: int):
     >>> lax.broadcasted_iota("int32", (2, 2), 0).tolist()
     [[0, 0], [1, 1]]
     """
-    return iota_p.bind(dtype=dtypes.canonicalize(dtype), shape=_sizes("iota", "shape", shape),
+    return iota_p.bind(dtype=requested(dtype), shape=_sizes("iota", "shape", shape),
                        dimension=operator.index(dimension))
 
 

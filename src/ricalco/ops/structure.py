@@ -37,6 +37,20 @@ def aval_of(x) -> ShapedArray:
     raise no_array(x)
 
 
+def requested(dtype, argument: str = "dtype") -> np.dtype:
+    """`dtypes.canonicalize` for what a user asks for, who is told where it is not what comes.
+
+    ``int``, ``float`` and ``complex`` ask for no width.
+    """
+    found = dtypes.canonicalize(dtype, argument)
+    if dtype is not found and dtype is not float and dtype is not int and dtype is not complex:
+        wanted = dtypes.as_dtype(dtype, argument)
+        if wanted is not found:
+            warn_at_user_line(UserWarning(f"{argument} {wanted.name} was asked for, and 64-bit types are off: it "
+                                          f"becomes {found.name}. Ask for that, or set enable_x64 for 64 bits."))
+    return found
+
+
 def as_atom(x):
     """A Python number as a literal, so that it keeps its weak type; anything else as it is."""
     return python_literal(x) if x.__class__ in PYTHON_NUMBERS else x
@@ -280,7 +294,7 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False):
     >>> lax.convert_element_type(2.7, "int32").item()
     2
     """
-    dtype = dtypes.canonicalize(new_dtype)
+    dtype = requested(new_dtype, "new_dtype")
     aval = aval_of(operand)
     if dtypes.kind(aval.dtype) == "c" and dtypes.kind(dtype) not in "cb":
         warn_at_user_line(np.exceptions.ComplexWarning(
@@ -435,7 +449,7 @@ def full(shape, fill_value, dtype=None):
     if dtype is None:
         weak, dtype = given.weak_type, given.dtype
     else:
-        weak, dtype = False, dtypes.canonicalize(dtype)
+        weak, dtype = False, requested(dtype)
     if isinstance(fill_value, Array):
         fill_value = convert_element_type(fill_value, dtype, weak)
     else:
