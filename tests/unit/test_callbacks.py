@@ -285,6 +285,27 @@ def test_the_format_check_can_be_left_out(lines):
         debug.print(3)
 
 
+def test_print_options_around_the_call_are_part_of_the_line(lines):
+    def f(x):
+        with np.printoptions(precision=2, suppress=True):
+            debug.print("{}", x)
+            debug.print("{!s}", x)
+        with np.printoptions(formatter={"float": lambda v: f"<{v:.0f}>"}):
+            debug.print("{}", x)
+        debug.print("{}", x)
+
+    x = np.array([1.2345, 1e-7], np.float32)
+    shown = ["[1.23 0.  ]", "[1.23 0.  ]", "[<1> <0>]", "[1.2345e+00 1.0000e-07]"]
+    f(x)
+    ricalco.jit(f)(x)
+    assert lines() == 2 * shown
+    program = ricalco.make_jaxpr(f)(x)
+    assert "np_printoptions=(('precision', 2), ('suppress', True))" in str(program.eqns[0])
+    assert "np_printoptions" not in str(program.eqns[3])
+    ricalco.jaxprs.evaluate(program, x)
+    assert lines() == shown
+
+
 def test_the_output_is_looked_up_when_it_is_printed(monkeypatch):
     f = ricalco.jit(lambda x: debug.print("{}", x))
     for _ in range(2):

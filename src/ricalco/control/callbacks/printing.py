@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from string import Formatter
 from typing import NamedTuple
 
@@ -88,6 +89,19 @@ def _check_specification(fmt: str, field: Field, aval) -> None:
         raise type(error)(f"debug.print: {field.text} in {fmt!r} does not suit {aval.short}: {error}") from None
 
 
+# --- NumPy's print options ----------------------------------------------------------------------------
+
+_OPTIONS = np.get_printoptions()
+
+
+def print_options() -> tuple:
+    """NumPy's print options now, where they are not what they were at first: of a line, where it is asked for."""
+    now = np.get_printoptions()
+    return () if now == _OPTIONS else tuple([
+        (name, tuple(value.items()) if isinstance(value, dict) else value)  # hashable
+        for name, value in now.items() if value != _OPTIONS[name]])
+
+
 # --- printing -----------------------------------------------------------------------------------------
 
 class Print:
@@ -101,10 +115,12 @@ class Print:
     where : callable
         Names the line that asked for it.
     """
-    __slots__ = ("fmt", "in_tree", "keywords", "static", "plain", "where")
+    __slots__ = ("fmt", "in_tree", "keywords", "static", "options", "plain", "where")
 
     def __init__(self, params: Mapping, where: Callable[[], str]):
         self.fmt, self.static, self.where = params["fmt"], params["static_args"], where
+        self.options = {name: dict(value) if isinstance(value, tuple) else value
+                        for name, value in params["np_printoptions"]}
         self.in_tree, self.keywords = params["in_tree"], params["keywords"]
         self.plain = self.in_tree is None and all([f.plain for f in fields(self.fmt)])
 
@@ -122,7 +138,9 @@ class Print:
                 args, kwargs = values[:n], dict(zip(self.keywords, values[n:]))
             else:
                 args, kwargs = trees.unflatten(self.in_tree, values)
-            print(self.fmt.format(*args, **kwargs) + "\n", end="")  # one piece, for there may be other threads
+            with np.printoptions(**self.options) if self.options else nullcontext():
+                text = self.fmt.format(*args, **kwargs)
+            print(text + "\n", end="")  # one piece, for there may be other threads
         except BaseException as error:
             where = self.where()
             error.add_note(f"Raised by debug.print({self.fmt!r}){f' at {where}' if where else ''}.")
@@ -141,6 +159,8 @@ def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = Fals
 
     Lines come in the order of the program, also inside loops and branches; under `grad` once, with the values; under
     `vmap` one for each element.
+
+    NumPy's print options that are set around the call hold for the line, also if they are not when the program runs.
 
     Parameters
     ----------
@@ -187,4 +207,4 @@ def debug_print(fmt: str, *args, ordered: bool = False, partitioned: bool = Fals
         keywords = ()
     operands, static = sort_leaves("debug.print", leaves, in_tree, True)
     debug_print_p.bind(*operands, fmt=fmt, in_tree=in_tree, keywords=keywords, masked=False, mapped=(),
-                       ordered=bool(ordered), static_args=static)
+                       ordered=bool(ordered), static_args=static, np_printoptions=print_options())
