@@ -242,6 +242,18 @@ def test_what_shapes_the_program_has_to_be_static(function, remedy):
     assert remedy in message(function, jnp.arange(3), error=TypeError)
 
 
+def test_an_empty_array_is_neither_true_nor_false():
+    for way in (bool, ricalco.jit(bool), ricalco.grad(lambda x: x if x[:0] else -x)):
+        with pytest.raises(ValueError, match=r"truth value of an empty array is ambiguous. Use `array\.size > 0`"):
+            way(jnp.zeros(0))
+
+
+def test_none_is_no_number():
+    for value in (None, [0.0, None], [[1], [None]]):
+        with pytest.raises(ValueError, match="None"):
+            jnp.array(value)
+
+
 # --- what is not what was asked for -----------------------------------------------------------------------
 
 ASKED = {

@@ -340,6 +340,31 @@ def test_a_coroutine_function_is_refused():
         ricalco.jit(later)
 
 
+def test_a_static_method_is_transformed_before_it_is_one():
+    for kind in (staticmethod, classmethod):
+        for transform in (ricalco.jit, ricalco.grad, ricalco.vmap):
+            with pytest.raises(TypeError, match=f"cannot transform the {kind.__name__} f, .*@{kind.__name__} above"):
+                @transform
+                @kind
+                def f(x):
+                    return x
+
+    class Doubling:
+        @staticmethod
+        @ricalco.jit
+        def double(x):
+            return x * 2
+
+    assert Doubling().double(2).item() == 4
+
+
+def test_in_axes_of_another_kind_are_refused_when_the_function_is_made():
+    for axes in ({"a": 0}, {}, "", 1.0):
+        with pytest.raises(TypeError, match="vmap in_axes must be an int, None, or a tuple"):
+            ricalco.vmap(lambda x: x, in_axes=axes)
+    assert ricalco.vmap(lambda x: x, in_axes=np.int64(1))(np.ones((2, 3))).shape == (3, 2)
+
+
 # --- trees ------------------------------------------------------------------------------------------
 
 @dataclasses.dataclass

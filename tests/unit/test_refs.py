@@ -523,6 +523,11 @@ def test_a_reference_passed_twice_is_refused_on_every_call():
         ricalco.jit(lambda a: a[...] + b[...])(b)
     with pytest.raises(ValueError, match="passed as b is also passed as a"):
         ricalco.jit(lambda a: f(a, a))(a)
+    rows = ricalco.new_ref(jnp.zeros(3))
+    for axes in (0, (0, None)):
+        with pytest.raises(ValueError, match="passed as b is also passed as a"):
+            ricalco.vmap(lambda a, b: a.set(1.0), in_axes=axes)(rows, rows)
+    assert np.asarray(rows[...]).tolist() == [0, 0, 0]
 
 
 def test_references_are_not_returned():

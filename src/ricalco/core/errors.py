@@ -136,6 +136,12 @@ class TracerBoolConversionError(ConcretizationTypeError):
         JAXTypeError.__init__(self, _words().boolean(self, tracer))
 
 
+def empty_truth() -> ValueError:
+    """What `bool` of an array without elements raises, traced or not."""
+    return ValueError("The truth value of an empty array is ambiguous. Use `array.size > 0` to check that an array is "
+                      "not empty.")
+
+
 class AmbiguousTruthError(TracerBoolConversionError, ValueError):
     """A traced array of several elements decided a Python branch; NumPy, too, calls that a `ValueError`.
 

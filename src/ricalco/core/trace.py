@@ -77,6 +77,8 @@ class Tracer(Array):
         return f"{type(self).__name__}<{self.aval}>"
 
     def __bool__(self) -> bool:
+        if not self.aval.size:
+            raise errors.empty_truth()
         several = self.aval.size > 1
         return bool(self._known(errors.AmbiguousTruthError if several else errors.TracerBoolConversionError))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped
-from ricalco.core import Array
+from ricalco.core import Array, errors
 from ricalco.engine import dlpack, shim
 from ricalco.engine.client import SingleDeviceSharding
 from ricalco.engine.errors import deleted
@@ -58,6 +58,8 @@ class DeviceArray(Array):
         return np.array(host, dtype=dtype, copy=copy)
 
     def __bool__(self) -> bool:
+        if not self.aval.size:
+            raise errors.empty_truth()
         return bool(host_view(self.buffer, self.aval))
 
     def __int__(self) -> int:

@@ -57,6 +57,7 @@ class ShapeDtypeStruct:
         """This with another ``shape``, ``dtype`` or ``weak_type``."""
         return ShapeDtypeStruct(**dict(shape=self.shape, dtype=self.dtype, weak_type=self.weak_type) | changes)
 
+    sharding = None  # where it is put is not said
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: int(np.prod(self.shape, dtype=np.int64)))
 

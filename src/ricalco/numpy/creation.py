@@ -128,7 +128,8 @@ def _from_sequence(x, dtype) -> Array:
         return put(host, shaped(host.shape, _supported(host, x)), owned=True)
     for v in special:
         if v is None or isinstance(v, (str, bytes, dict, set)):
-            raise TypeError(f"array: expected numbers or arrays in nested sequences, got {v!r}")
+            raise (ValueError if v is None else TypeError)(
+                f"array: expected numbers or arrays in nested sequences, got {v!r}")
     if dtype is None:
         dtype = dtypes.promote(*[(a.dtype, a.weak_type) for a in map(_leaf_type, leaves)])[0]
     if any(isinstance(v, Tracer) or hasattr(v, "__jax_array__") for v in special):

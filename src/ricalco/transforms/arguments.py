@@ -23,6 +23,10 @@ from ricalco.python.tracebacks import passing
 
 def check_callable(transform: str, function) -> None:
     """Raise unless `function` can be called."""
+    if isinstance(function, (staticmethod, classmethod)):
+        kind = type(function).__name__
+        raise TypeError(f"{transform} cannot transform the {kind} {function_name(function.__func__)}, which would be "
+                        f"none any more. The decorators go the other way round: @{kind} above {transform}.")
     if not callable(function):
         raise TypeError(f"{transform} requires a callable argument, got {type(function).__name__} {function!r}")
     if inspect.isgeneratorfunction(function):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ricalco.avals import dtypes, trees
 from ricalco.ir import DebugInfo
-from ricalco.ops.refs import Ref, as_references, mapped_reference
+from ricalco.ops.refs import Ref, as_references, mapped_reference, raw_references
 from ricalco.ops.structure import aval_of, move_dim, with_batch_dim, zeros
 from ricalco.transforms.arguments import (
     argument_paths,
@@ -50,9 +50,9 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
     check_callable("vmap", fun)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)  # a list is a common slip for the tuple of argument axes
-    if not isinstance(in_axes, (int, tuple, type(None), dict)) and not trees.leaves(in_axes):
+    if not (in_axes is None or isinstance(in_axes, (int, tuple)) or _is_int(in_axes)):
         raise TypeError(f"vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional "
-                        f"arguments passed to the function, but got {in_axes}.")
+                        f"arguments passed to the function, but got {in_axes!r}.")
     for axis in trees.leaves(in_axes):
         _check_axis("in_axes", axis)
     for axis in trees.leaves(out_axes):
@@ -71,6 +71,8 @@ def vmap(fun: Callable, in_axes=0, out_axes=0, axis_name=None, axis_size: int | 
         leaves, in_tree = trees.flatten((args, kwargs))
         axes = trees.prefix_leaves(in_axes, in_tree.child(0), "vmap in_axes") + [0] * in_tree.child(1).num_leaves
         names = argument_paths(fun, in_tree)
+        if any([x.__class__ is Ref for x in leaves]):
+            raw_references(leaves, (), function_name(fun), names)  # each once
         values, dims = [], []
         for name, x, axis in zip(names, leaves, axes):
             if x.__class__ is Ref and axis is not None:
