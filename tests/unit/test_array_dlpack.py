@@ -1,7 +1,9 @@
-"""DLPack, out and in."""
+"""DLPack, out and in; the array API standard."""
 import numpy as np
 import pytest
 
+import ricalco
+import ricalco.numpy as jnp
 from ricalco.avals import dtypes, shaped
 from ricalco.engine import DeviceArray, Executable, dlpack, from_dlpack, put
 
@@ -138,3 +140,54 @@ def test_shared_memory_is_neither_donated_nor_lost():
       return %0 : tensor<2x3xf32> }"""
     y, = Executable(text, [x.aval], donated=[0])([x])
     assert x.is_deleted() and theirs.tolist() == [[1.0] * 3] * 2 and y.tolist() == [[2.0] * 3] * 2
+
+
+# --- the array API standard ---------------------------------------------------------------------------------
+
+STANDARD = """abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or
+bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater
+greater_equal hypot imag isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not
+logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder
+round sign signbit sin sinh square sqrt subtract tan tanh trunc arange asarray empty empty_like eye from_dlpack full
+full_like linspace meshgrid ones ones_like tril triu zeros zeros_like astype can_cast finfo iinfo isdtype result_type
+bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128 take take_along_axis
+matmul matrix_transpose tensordot vecdot broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims
+repeat reshape roll squeeze stack tile unstack argmax argmin count_nonzero nonzero searchsorted where unique_all
+unique_counts unique_inverse unique_values argsort sort cumulative_prod cumulative_sum max mean min prod std sum var
+all any diff e inf nan newaxis pi __array_api_version__ __array_namespace_info__""".split()
+
+
+def test_the_namespace_of_the_standard_is_that_of_arrays_traced_or_not():
+    def f(x):
+        xp = x.__array_namespace__(api_version="2023.12")
+        assert xp is jnp and not [name for name in STANDARD if not hasattr(xp, name)]
+        return x.to_device(x.__array_namespace__().__array_namespace_info__().default_device()) + 1
+
+    assert f(ones("int8")).tolist() == ricalco.jit(f)(ones("int8")).tolist() == [[2] * 3] * 2
+    with pytest.raises(ValueError, match="api_version='1999'"):
+        ones("int8").__array_namespace__(api_version="1999")
+    with pytest.raises(ValueError, match="stream=1"):
+        ones("int8").to_device(ricalco.devices()[0], stream=1)
+    assert jnp.from_dlpack(np.arange(3, dtype=np.int16)).tolist() == [0, 1, 2]
+
+
+def test_the_inspection_of_the_standard_knows_the_settings():
+    info = jnp.__array_namespace_info__()
+    assert info.devices() == list(ricalco.devices()) and info.default_device() in info.devices()
+    assert info.default_dtypes()["real floating"] == "float32" and info.dtypes(kind="integral").keys() == {
+        "int8", "int16", "int32", "uint8", "uint16", "uint32"}
+    with ricalco.enable_x64():
+        assert info.default_dtypes()["indexing"] == "int64"
+        assert info.dtypes(kind=("complex floating", "bool")).keys() == {"complex64", "complex128", "bool"}
+        assert len(info.dtypes()) == 13
+    assert set(info.capabilities()) == {"boolean indexing", "data-dependent shapes", "max dimensions"}
+    with pytest.raises(ValueError, match="kind='text'"):
+        info.dtypes(kind="text")
+
+
+def test_an_array_is_one_shard_and_has_bytes():
+    x = ones("int32")
+    [shard] = x.addressable_shards
+    assert shard.data is x and x[shard.index].shape == x.shape and shard.device == x.device and not shard.replica_id
+    assert x.sharding.num_devices == 1 and x.sharding.is_equivalent_to(x.sharding, x.ndim)
+    assert bytes(x) == x.tobytes() == np.ones((2, 3), np.int32).tobytes()

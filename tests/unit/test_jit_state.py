@@ -18,6 +18,7 @@ from ricalco import lax
 from ricalco.avals import options
 from ricalco.avals.memory import sizes
 from ricalco.core import eager_trace, state
+from ricalco.jit import elsewhere
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -368,6 +369,25 @@ def test_options_are_checked():
     with pytest.raises(TypeError, match="enable_x64='yes'"):
         ricalco.config.update("enable_x64", "yes")
     assert ricalco.config.enable_x64 is False and ricalco.config.jax_enable_x64 is False
+
+
+def test_settings_of_jax_that_say_what_is_so_anyway_are_taken_and_the_others_warn(monkeypatch):
+    monkeypatch.setattr(elsewhere, "_given", {})
+    for name, value in {"platform_name": "cpu", "platforms": "cpu", "default_device": ricalco.devices()[0],
+                        "log_compiles": False, "threefry_partitionable": True, "enable_checks": False,
+                        "persistent_cache_min_compile_time_secs": 0}.items():
+        ricalco.config.update(f"jax_{name}", value)
+        assert getattr(ricalco.config, name) == getattr(ricalco.config, f"jax_{name}") == value
+    assert ricalco.config.jax_explain_cache_misses is False and ricalco.config.jax_default_prng_impl is None
+    for name, value, words in (("log_compiles", True, r"show_traces\(f\)"), ("check_tracer_leaks", True, "check_leaks"),
+                               ("persistent_cache_min_compile_time_secs", 5, "are kept")):
+        with pytest.warns(UserWarning, match=f"{name}={value} changes nothing.*{words}"):
+            ricalco.config.update(f"jax_{name}", value)
+    for name in ("platforms", "platform_name"):
+        with pytest.raises(ValueError, match=f"{name}='cuda'.*run on the CPU"):
+            ricalco.config.update(f"jax_{name}", "cuda")
+    with pytest.raises(TypeError, match="device='gpu:0'"):
+        ricalco.config.update("jax_default_device", "gpu:0")
 
 
 def test_where_a_program_runs_may_be_said_if_it_is_the_default():

@@ -63,11 +63,30 @@ def test_searchsorted_methods_agree():
     a = np.sort(rng.integers(0, 9, 17)).astype(np.float32)
     a[-2:] = np.nan
     v = np.append(rng.integers(-2, 11, 40), [np.nan] * 2).astype(np.float32)
+    z = np.sort(rng.integers(0, 3, 11) + 1j * rng.integers(0, 3, 11)).astype(np.complex64)
+    w = np.append(z[::2], [1 - 1j, 1 + 9j, 4, -4j, -3, complex(np.nan, np.nan)]).astype(np.complex64)
     methods = ("scan", "scan_unrolled", "sort", "compare_all")
     for side in ("left", "right"):
-        found = ricalco.jit(lambda a, v, side=side: [jnp.searchsorted(a, v, side, method=m) for m in methods])(a, v)
-        for one in found:
-            assert one.tolist() == np.searchsorted(a, v, side).tolist()
+        found = ricalco.jit(lambda pairs, side=side: [
+            [jnp.searchsorted(a, v, side, method=m) for m in methods] for a, v in pairs])([(a, v), (z, w)])
+        for (sorted_, values), answers in zip([(a, v), (z, w)], found):
+            for one in answers:
+                assert one.tolist() == np.searchsorted(sorted_, values, side).tolist()
+
+
+def test_the_sizes_of_unravel_index_may_be_traced():
+    places = np.array([0, 3, 5, -1, 9, -9])
+    known = [part.tolist() for part in jnp.unravel_index(places, (2, 3))]
+    assert known == [[0, 1, 1, 1, 1, 0], [0, 0, 2, 2, 2, 0]]
+    f = ricalco.jit(jnp.unravel_index)
+    for shape in ((2, 3), np.array([2, 3])):
+        assert [part.tolist() for part in f(places, shape)] == known
+    assert [part.tolist() for part in f(7, 9)] == [7]
+
+
+def test_a_product_with_one_hot_indices_takes_zero_out_of_bounds():
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    assert jnp.take_along_axis(x, np.array([[0, -1, 5]]), 0, mode="one_hot").tolist() == [[0, 7, 0]]
 
 
 def test_split_at_places_from_the_end_and_beyond():

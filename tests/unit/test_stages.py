@@ -43,8 +43,11 @@ def test_lowering_gives_the_module():
     assert "loc(" not in lowered.as_text(debug_info=False)
     assert lowered.out_info == traced().out_info
     assert lowered.cost_analysis()["flops"] > 0
-    with pytest.raises(ValueError, match="dialect='hlo'"):
-        lowered.as_text("hlo")
+    assert lowered.compiler_ir() == lowered.compiler_ir("stablehlo") == text
+    assert lowered.as_text("hlo") == lowered.compiler_ir("hlo").as_hlo_text()
+    assert lowered.as_text("hlo").startswith("HloModule jit_scaled") and " multiply(" in lowered.as_text("hlo")
+    with pytest.raises(ValueError, match="dialect='mhlo'"):
+        lowered.as_text("mhlo")
 
 
 def test_a_stage_is_made_once():

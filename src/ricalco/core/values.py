@@ -19,7 +19,7 @@ OPERATORS = (
 METHODS = (
     "all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy cumprod "
     "cumsum diagonal dot flatten max mean min nonzero prod ptp ravel repeat reshape round "
-    "searchsorted sort squeeze std sum swapaxes take trace transpose var view").split()
+    "searchsorted sort squeeze std sum swapaxes take to_device trace transpose var view __array_namespace__").split()
 PROPERTIES = "T mT at flat imag real".split()
 _filled: set[str] = set()
 

@@ -1,6 +1,8 @@
 """`DeviceArray`: a buffer on a device and its type."""
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ricalco.avals import ShapedArray, dtypes, shaped
@@ -13,6 +15,17 @@ from ricalco.engine.transfer import deleted_buffer, failure, host_view, is_packe
 from ricalco.python.tracebacks import with_entries
 
 _CPU = (dlpack.CPU, 0)
+
+
+class Shard(NamedTuple):
+    """The part of an array that one device holds: `data`, which is ``x[index]``.
+
+    `replica_id` numbers the devices that hold the same.
+    """
+    device: object
+    index: tuple[slice, ...]
+    replica_id: int
+    data: DeviceArray
 
 
 @with_entries("__array__", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__str__", "__repr__",
@@ -101,6 +114,8 @@ class DeviceArray(Array):
     def tobytes(self, order: str = "C") -> bytes:
         """The bytes of the elements, as NumPy lays them out."""
         return host_view(self.buffer, self.aval).tobytes(order)
+
+    __bytes__ = tobytes
 
     def _plain(self) -> np.ndarray:
         host = host_view(self.buffer, self.aval)
@@ -218,6 +233,11 @@ class DeviceArray(Array):
             raise IndexError(f"index={index}: the array is on one device, expected 0")
         return self
 
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts on the devices of this process: one, the whole."""
+        return [Shard(self.device, tuple([slice(None)] * len(self.aval.shape)), 0, self)]
+
     def _check_alive(self) -> None:
         if self.buffer.is_deleted():
             raise deleted(self.buffer, self.aval)
@@ -225,6 +245,7 @@ class DeviceArray(Array):
     device = property(lambda self: self.buffer._sharding._device, doc="The device that holds the array.")
     sharding = property(lambda self: SingleDeviceSharding(self.device), doc="Where the array lives.")
     committed = property(lambda self: self.buffer._committed, doc="Whether `device_put` chose its device.")
+    global_shards = addressable_shards
     is_fully_addressable = property(lambda self: True, doc="Whether this process holds all of it.")
     is_fully_replicated = property(lambda self: True, doc="Whether each of its devices holds all of it.")
 

@@ -181,6 +181,7 @@ class SingleDeviceSharding:
     memory_kind = "device"
     is_fully_replicated = True
     is_fully_addressable = True
+    num_devices = 1
 
     def __init__(self, device):
         self.device = device
@@ -195,6 +196,10 @@ class SingleDeviceSharding:
     def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of the part on one device: all of it."""
         return tuple(shape)
+
+    def is_equivalent_to(self, other, ndim: int) -> bool:
+        """Whether an array of so many dimensions is on the same devices under both."""
+        return self == other
 
     def __eq__(self, other) -> bool:
         return isinstance(other, SingleDeviceSharding) and self.device == other.device

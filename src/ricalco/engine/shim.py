@@ -53,6 +53,11 @@ if not hasattr(xc.SingleDeviceSharding, "_to_xla_hlo_sharding"):
     xc.SingleDeviceSharding._to_xla_hlo_sharding = lambda self, ndim: xc.HloSharding.replicate()
 
 
+def hlo_computation(text: str):
+    """StableHLO text as jaxlib's object for HLO, which has ``as_hlo_text()``."""
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+
+
 def result_handler(aval, sharding):
     """What turns one result of an execution into a buffer with this aval."""
     if _HANDLER_TAKES_KEYWORDS:

@@ -9,6 +9,7 @@ from ricalco.avals.memory import forget_all
 from ricalco.engine import disk_cache
 from ricalco.engine.client import let_go
 from ricalco.ir import ClosedJaxpr, DebugInfo
+from ricalco.jit import elsewhere
 from ricalco.jit.driver import clear_all
 from ricalco.jit.signature import Arguments, ShapeDtypeStruct, flatten_arguments
 from ricalco.ops.refs import as_references
@@ -213,6 +214,8 @@ class _Config:
             _OF_THE_CACHE[bare][1](value)
         elif bare in options.NAMES:
             options.set_default(bare, value)
+        elif bare in elsewhere.NAMES:
+            elsewhere.set_value(bare, value)
         else:
             raise _no_setting(name)
 
@@ -222,6 +225,8 @@ class _Config:
         bare = name.removeprefix("jax_")
         if bare in _OF_THE_CACHE:
             return _OF_THE_CACHE[bare][0]()
+        if bare in elsewhere.NAMES:
+            return elsewhere.value_of(bare)
         if bare not in options.NAMES:
             raise _no_setting(name)
         return options.process[bare] if bare in options.process else getattr(options.thread.current, bare)

@@ -15,7 +15,7 @@ from ricalco.core.references import Cell
 from ricalco.engine import DeviceArray, Executable, executable_for, put_scalar
 from ricalco.engine.errors import XlaRuntimeError, deleted
 from ricalco.engine.hostcall import host_call, suits
-from ricalco.engine.shim import JaxlibError
+from ricalco.engine.shim import JaxlibError, hlo_computation
 from ricalco.engine.transfer import donated_buffer, put_host
 from ricalco.ir import ClosedJaxpr, Summary
 from ricalco.ir.rewrite import dce
@@ -192,13 +192,26 @@ class Lowered:
     out_tree = property(lambda self: self.traced.out_tree)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = True) -> str:
-        """The module as StableHLO text, with source places unless `debug_info` is False."""
+        """The module as StableHLO text, with source places unless `debug_info` is False; or as HLO, not optimised."""
+        if dialect == "hlo":
+            return self.compiler_ir(dialect).as_hlo_text()
         if dialect not in (None, "stablehlo"):
-            raise ValueError(f"dialect={dialect!r}: only 'stablehlo' is supported")
+            raise ValueError(f"dialect={dialect!r}: expected 'stablehlo' or 'hlo'")
         if debug_info:
             return self._text
         lines = [line for line in self._text.splitlines() if not line.startswith("#s")]
         return "\n".join(line.partition(" loc(#s")[0] for line in lines) + "\n"
+
+    def compiler_ir(self, dialect: str | None = None):
+        """The module in the form that a compiler takes: text for ``"stablehlo"``, jaxlib's object for ``"hlo"``.
+
+        Examples
+        --------
+        >>> import ricalco
+        >>> ricalco.jit(lambda x: x + 1).lower(2.0).compiler_ir("hlo").as_hlo_text().split(",")[0]
+        'HloModule jit__lambda'
+        """
+        return hlo_computation(self._text) if dialect == "hlo" else self.as_text(dialect)
 
     def compile(self, compiler_options=None) -> Compiled:
         """The executable program.

@@ -21,8 +21,8 @@ ndarray = Array
 _ROOMS = [import_module(f"{__name__}.{name}") for name in (
     "applying", "casting", "constants", "creation", "differences", "dtypes", "einsum", "elementwise", "files",
     "joining", "linear", "manipulation", "matrices", "methods", "nans", "padding", "parts", "products", "ranges",
-    "reductions", "repetition", "sets", "sorting", "statistics", "taking", "ufuncs", "universal", "vectorizing",
-    "windows")]
+    "reductions", "repetition", "sets", "sorting", "standard", "statistics", "taking", "ufuncs", "universal",
+    "vectorizing", "windows")]
 globals().update({name: getattr(room, name) for room in _ROOMS for name in room.__all__})
 
 

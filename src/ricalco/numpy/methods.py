@@ -17,6 +17,7 @@ from ricalco.numpy import (
     reductions,
     repetition,
     sorting,
+    standard,
     taking,
     ufuncs,
 )
@@ -83,6 +84,7 @@ def _flat(self):
 
 values.fill({
     "__getitem__": indexing.getitem, "__iter__": iterate, "__contains__": contains,
+    "__array_namespace__": standard.namespace, "to_device": standard.to_device,
     "T": property(manipulation.transpose, doc="The dimensions in reverse order."),
     "mT": property(manipulation.matrix_transpose, doc="The last two dimensions swapped."),
     "at": property(at), "flat": property(entry(_flat)),

@@ -23,6 +23,7 @@ from ricalco.numpy.promotion import (
 from ricalco.ops import arithmetic, bitwise, comparison, cumulative, gather, selection, shapes, slicing, structure
 from ricalco.ops import sorting as ordering
 from ricalco.ops.gather import ScatterDimensionNumbers
+from ricalco.ops.operators import greater, greater_equal
 from ricalco.ops.structure import aval_of, requested
 from ricalco.tracing import composite
 
@@ -268,13 +269,13 @@ def _searchsorted(a, v, right, method):
 
 
 def _goes_after(element, v, right: bool):
-    """Whether `v` is inserted after `element`; nan is the largest of all."""
+    """Whether `v` is inserted after `element`; nan is the largest of all, and real parts go first."""
+    after = greater_equal(v, element) if right else greater(v, element)
     if dtypes.kind(aval_of(v).dtype) not in "fc":
-        return comparison.ge(v, element) if right else comparison.gt(v, element)
-    v_nan, e_nan = comparison.ne(v, v), comparison.ne(element, element)
-    after = comparison.ge(v, element) if right else comparison.gt(v, element)
-    also = v_nan if right else bitwise.bitwise_and(v_nan, bitwise.bitwise_not(e_nan))
-    return bitwise.bitwise_or(after, also)
+        return after
+    v_nan, e_number = comparison.ne(v, v), comparison.eq(element, element)
+    also = v_nan if right else bitwise.bitwise_and(v_nan, e_number)
+    return bitwise.bitwise_or(bitwise.bitwise_and(after, e_number), also)
 
 
 def _by_comparing(a, v, right: bool, dtype):

@@ -1,12 +1,13 @@
 """Elements picked by arrays of places, and arrays of places themselves."""
 from __future__ import annotations
 
+import functools
 import operator
 
 import numpy as np
 
 from ricalco.avals import dtypes
-from ricalco.core import Array, eager_trace, interpreting
+from ricalco.core import Array, Tracer, eager_trace, interpreting
 from ricalco.numpy import at, indexing, manipulation, plans
 from ricalco.numpy.creation import asarray
 from ricalco.numpy.promotion import (
@@ -98,7 +99,7 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
     axis : int, optional
         None flattens `arr`.
     mode, fill_value
-        See `take`.
+        See `take`. ``"one_hot"`` fills with 0.
 
     Examples
     --------
@@ -118,6 +119,8 @@ def take_along_axis(arr, indices, axis: int | None = -1, mode=None, fill_value=N
         raise ValueError(f"indices and arr must have the same number of dimensions; {index.ndim} vs. {aval.ndim}")
     axis = canonical_axis(axis, aval.ndim)
     others = common_shape("take_along_axis", _without(aval.shape, axis), _without(index.shape, axis))
+    if isinstance(mode, str) and mode == "one_hot":  # what a product with the one-hot form of the indices gives
+        mode, fill_value = None, 0
     mode = GatherScatterMode.FILL_OR_DROP if mode is None else indexing.parse_mode(mode)
     return _take_along(arr, indices, axis=axis, others=others, mode=mode,
                        fill_value=indexing.static_fill(fill_value), wrap=bool(wrap_negative_indices))
@@ -352,7 +355,7 @@ def ix_(*args) -> tuple:
 def unravel_index(indices, shape) -> tuple:
     """The places in an array of `shape` of places in the flattened array.
 
-    Negative places count from the end; those out of bounds are clipped.
+    Negative places count from the end; those out of bounds are clipped. Sizes may be traced.
 
     Examples
     --------
@@ -363,6 +366,9 @@ def unravel_index(indices, shape) -> tuple:
     aval = typed("unravel_index", indices)
     if dtypes.kind(aval.dtype) not in "iu":
         raise TypeError(f"unravel_index requires integer indices, got {aval.dtype.name}")
+    sizes = list(shape) if isinstance(shape, (tuple, list)) or np.ndim(shape) else [shape]
+    if any(isinstance(n, Tracer) for n in sizes):
+        return tuple(_unravel_traced(indices, *sizes))
     return tuple(_unravel(indices, shape=manipulation.static_shape("unravel_index", shape)))
 
 
@@ -378,6 +384,22 @@ def _unravel(indices, shape):
     result = []
     for n in shape[::-1]:
         n = max(n, 1)
+        result.append(arithmetic.rem(rest, n))
+        rest = arithmetic.div(rest, n)
+    return result[::-1]
+
+
+@composite
+def _unravel_traced(indices, *shape):
+    indices, *sizes = promote_dtypes(indices, *shape)
+    spread = lambda n: broadcast_to_shape(n, aval_of(indices).shape)  # noqa: E731
+    size = functools.reduce(arithmetic.mul, sizes)
+    if dtypes.kind(aval_of(indices).dtype) == "i":
+        indices = selection.select_n(comparison.lt(indices, 0), indices, arithmetic.add(indices, spread(size)))
+    rest = selection.clamp(0, indices, arithmetic.max(arithmetic.sub(size, 1), 0))
+    result = []
+    for n in sizes[::-1]:
+        n = spread(arithmetic.max(n, 1))
         result.append(arithmetic.rem(rest, n))
         rest = arithmetic.div(rest, n)
     return result[::-1]
