@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-import ricalco.jit.eager  # noqa: F401  (installs the interpreter of concrete arrays)
+import ricalco
+import ricalco.numpy as jnp
 from ricalco import jaxprs
 from ricalco.control.branches.cond import cond_p
 from ricalco.control.calls.call import jit_p
@@ -61,3 +62,28 @@ def test_passes_on_it():
     assert counts(parts.known) == {"mul": 2, "sin": 2} and parts.known_outputs == [False, True]
     check_jaxpr(parts.known)
     check_jaxpr(parts.unknown)
+
+
+def test_an_interpreter_written_for_jax_reads_it():
+    def walk(jaxpr, consts, *args):
+        env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
+        read = lambda v: v.val if isinstance(v, ricalco.jaxprs.Literal) else env[v]  # noqa: E731
+        for eqn in jaxpr.eqns:
+            functions, params = eqn.primitive.get_bind_params(eqn.params)
+            with eqn.ctx.manager:
+                outs = eqn.primitive.bind(*functions, *map(read, eqn.invars), **params)
+            lines.append(str(eqn.source_info))
+            env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
+        return list(map(read, jaxpr.outvars))
+
+    def f(x):
+        top = jnp.sort(x * CONST)
+        return ricalco.lax.cond(top[0, 0] > 0, jnp.sin, jnp.cos, top), 1.0
+
+    lines = []
+    closed = ricalco.make_jaxpr(f)(CONST)
+    found = ricalco.jit(lambda x: walk(closed.jaxpr, closed.consts, x))(CONST)
+    np.testing.assert_allclose(found[0], np.cos(np.sort(CONST * CONST)), rtol=1e-6)
+    first = f.__code__.co_firstlineno
+    assert float(found[1]) == 1 and set(lines) == {f"test_ir_whole.py:{first + i}" for i in (1, 2)}
+    assert closed.eqns[0].replace(primitive=closed.eqns[0].primitive).source_info == closed.eqns[0].source_info

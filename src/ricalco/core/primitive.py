@@ -205,6 +205,10 @@ class Primitive:
         """Apply the operation under the current interpreter."""
         return state.trace.process(self, args, params)
 
+    def get_bind_params(self, params: dict) -> tuple[list, dict]:
+        """Functions and parameters that `bind` takes for an equation with these: no functions, and the same."""
+        return [], dict(params)
+
     def type_of(self, avals: tuple, params: dict):
         """`infer`, remembered per input types and parameters."""
         if not self.plain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from ricalco.avals.memory import Memo
 from ricalco.avals.references import RefAval
 from ricalco.core import Runs, SubProgram, run_once
 from ricalco.core.effects import REF
+from ricalco.python.places import Place, place_of
 
 
 class Var:
@@ -60,9 +62,27 @@ class Eqn:
         """What it does besides computing its results."""
         return frozenset() if self.primitive.effects is None else self.primitive.effects(**self.params)
 
+    @property
+    def source_info(self) -> Place | None:
+        """The line of the user's that it comes from; as text ``model.py:12``."""
+        return place_of(self.code, self.lasti)
+
+    @property
+    def ctx(self) -> Context:
+        """What an interpreter runs it in."""
+        return Context(nullcontext())
+
     def replace(self, **changes) -> Eqn:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return Eqn(**{**fields, **changes})
+
+
+class Context(NamedTuple):
+    """JAX has settings there that hold for one equation; here they are part of the program.
+
+    `manager` is a context that changes nothing.
+    """
+    manager: AbstractContextManager
 
 
 class DebugInfo(NamedTuple):

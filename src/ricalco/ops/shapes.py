@@ -440,7 +440,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     shapes = [_sizes("broadcast_shapes", "shapes", s) for s in shapes]
     found = common_shape(shapes)
     if found is None:
-        raise ValueError(f"broadcast_shapes: shapes {shapes} do not broadcast to one shape")
+        raise ValueError(f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={shapes}")
     return found
 
 
