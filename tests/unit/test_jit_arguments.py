@@ -454,6 +454,8 @@ def test_a_stand_in_for_an_array_cannot_be_computed_with():
     f = ricalco.jit(lambda x: x + 1)
     with pytest.raises(TypeError, match=r"argument x of <lambda> = ShapeDtypeStruct\(shape=\(\), dtype=float32\)"):
         f(ricalco.ShapeDtypeStruct((), "float32"))
+    with pytest.raises(TypeError, match=r"says the type of one; pass it as an argument of eval_shape"):
+        ricalco.eval_shape(lambda: ricalco.jit(jnp.sin)(ricalco.ShapeDtypeStruct((), "float32")))
     assert f.cache_info().hits == 0
 
 

@@ -17,7 +17,11 @@ know_arrays(Reference)
 def no_array(x) -> TypeError:
     """What to raise where `x` stands and an array or a number is due."""
     text = f"{x!r} of type {type(x).__name__} is not an array or a number"
-    return TypeError(f"{text}: it is a reference to an array; read it with [...]" if isinstance(x, Reference) else text)
+    if isinstance(x, Reference):
+        text += ": it is a reference to an array; read it with [...]"
+    elif hasattr(x, "shape") and hasattr(x, "dtype"):
+        text += ": it says the type of one; pass it as an argument of eval_shape, make_jaxpr or .lower"
+    return TypeError(text)
 
 
 class Cell:
