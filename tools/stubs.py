@@ -74,6 +74,7 @@ PROPERTIES = {
     "at": "IndexedArray", "shape": "tuple[int, ...]", "dtype": "np.dtype[Any]",
     **dict.fromkeys(("ndim", "size", "itemsize", "nbytes"), "int"),
     **dict.fromkeys(("committed", "is_fully_addressable", "is_fully_replicated", "weak_type"), "bool"),
+    **dict.fromkeys(("addressable_shards", "global_shards"), "list[Any]"),
     **dict.fromkeys(("aval", "device", "sharding"), "Any")}
 METHODS = {"tolist": "Any", "item": "Any"}
 

@@ -12,6 +12,7 @@ from types import FunctionType
 import numpy as np
 
 from ricalco.core import Array
+from ricalco.numpy.standard import __array_api_version__, __array_namespace_info__  # noqa: F401
 from ricalco.python.doors import door
 
 ndarray = Array

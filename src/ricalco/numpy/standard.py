@@ -8,7 +8,7 @@ from ricalco.core import Array
 from ricalco.engine import device_put, from_dlpack
 from ricalco.engine import devices as all_devices
 
-__all__ = ["__array_api_version__", "__array_namespace_info__", "from_dlpack"]
+__all__ = ["from_dlpack"]
 
 __array_api_version__ = "2024.12"
 _VERSIONS = ("2021.12", "2022.12", "2023.12", __array_api_version__)
