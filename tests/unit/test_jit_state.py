@@ -372,7 +372,7 @@ def test_options_are_checked():
 
 
 def test_settings_of_jax_that_say_what_is_so_anyway_are_taken_and_the_others_warn(monkeypatch):
-    monkeypatch.setattr(elsewhere, "_given", {})
+    monkeypatch.setattr(elsewhere, "values", dict(elsewhere.values))
     for name, value in {"platform_name": "cpu", "platforms": "cpu", "default_device": ricalco.devices()[0],
                         "log_compiles": False, "threefry_partitionable": True, "enable_checks": False,
                         "persistent_cache_min_compile_time_secs": 0}.items():

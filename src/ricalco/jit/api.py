@@ -226,7 +226,7 @@ class _Config:
         if bare in _OF_THE_CACHE:
             return _OF_THE_CACHE[bare][0]()
         if bare in elsewhere.NAMES:
-            return elsewhere.value_of(bare)
+            return elsewhere.values[bare]
         if bare not in options.NAMES:
             raise _no_setting(name)
         return options.process[bare] if bare in options.process else getattr(options.thread.current, bare)

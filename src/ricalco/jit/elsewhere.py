@@ -19,12 +19,7 @@ _SETTINGS = {
 _OF_WHAT_IS_NOT_THERE = ("default_prng_impl", "enable_custom_prng", "softmax_custom_jvp", "threefry_partitionable")
 
 NAMES = ("default_device", *_SETTINGS, *_OF_WHAT_IS_NOT_THERE)
-_given: dict[str, object] = {}
-
-
-def value_of(name: str):
-    """What was set, or what is so."""
-    return _given.get(name, _SETTINGS[name][0] if name in _SETTINGS else None)
+values = {name: _SETTINGS[name][0] if name in _SETTINGS else None for name in NAMES}  # what was set, or what is so
 
 
 def set_value(name: str, value) -> None:
@@ -43,4 +38,4 @@ def set_value(name: str, value) -> None:
             if instead is None:
                 raise ValueError(f"{name}={value!r}: programs run on the CPU; expected 'cpu' or None")
             warn_at_user_line(UserWarning(f"{name}={value!r} changes nothing: {instead}"))
-    _given[name] = value
+    values[name] = value
