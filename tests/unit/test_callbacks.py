@@ -12,6 +12,7 @@ import ricalco
 import ricalco.numpy as jnp
 from ricalco import debug, lax
 from ricalco.ir import check_jaxpr
+from tests.unit.test_engine_process import run_python
 
 EAGER_AND_JIT = pytest.mark.parametrize("way", [lambda f: f, ricalco.jit], ids=["eager", "jit"])
 
@@ -304,6 +305,16 @@ def test_print_options_around_the_call_are_part_of_the_line(lines):
     assert "np_printoptions" not in str(program.eqns[3])
     ricalco.jaxprs.evaluate(program, x)
     assert lines() == shown
+
+
+def test_print_options_around_the_first_line_of_a_process_are_part_of_it():
+    assert run_python("""
+        import numpy as np, ricalco
+        def f(x):
+            with np.printoptions(precision=2):
+                ricalco.debug.print("{}", x)
+        ricalco.jit(f)(np.array([1.2345], np.float32))
+    """) == [1.23]
 
 
 def test_the_output_is_looked_up_when_it_is_printed(monkeypatch):

@@ -5,7 +5,7 @@ import numpy as np
 
 from ricalco.avals import dtypes
 from ricalco.core import Array
-from ricalco.numpy.promotion import cast, placed, refuse, typed
+from ricalco.numpy.promotion import placed, refuse, typed
 from ricalco.ops import comparison, complexes, conversion, shapes, slicing, structure
 from ricalco.ops.structure import aval_of, requested
 from ricalco.tracing import composite
@@ -38,7 +38,7 @@ def astype(x, dtype, /, *, copy: bool = False, device=None) -> Array:
     dtype = requested(float if dtype is None else dtype)
     if dtypes.kind(aval.dtype) == "c" and dtype == np.bool_:
         return placed(comparison.ne(x, structure.literal_like(0, aval.dtype)), device)
-    return placed(cast(x, aval.dtype, dtype), device)
+    return placed(structure.convert_element_type(x, dtype), device)
 
 
 def view(self, dtype=None, type=None) -> Array:

@@ -7,7 +7,7 @@ from ricalco import lax
 from ricalco.avals import dtypes, python_aval, shaped
 from ricalco.core import Array, Tracer, errors
 from ricalco.engine import DeviceArray, put
-from ricalco.numpy.promotion import broadcast_to_shape, cast, check, placed, refuse, several_axes, to_dtype
+from ricalco.numpy.promotion import broadcast_to_shape, check, placed, refuse, several_axes, to_dtype
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, convert_element_type, expand_dims, requested, reshape
 from ricalco.tracing import scalar, unmasked
 
@@ -95,7 +95,7 @@ def _from_value(x, dtype, copy: bool) -> Array:
         x = x.__jax_array__()
     if isinstance(x, Array):
         if dtype is not None and (x.dtype is not dtype or x.weak_type):
-            return cast(x, x.dtype, dtype)
+            return convert_element_type(x, dtype)
         return put(np.asarray(x), x.aval) if copy and x.__class__ is DeviceArray else x
     if x.__class__ in PYTHON_NUMBERS:
         aval = python_aval(x.__class__) if dtype is None else shaped((), dtype)

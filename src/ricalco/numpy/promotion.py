@@ -14,7 +14,6 @@ from ricalco.ops import shapes as shaping
 from ricalco.ops.shapes import canonical_axis
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, convert_element_type
 from ricalco.ops.syntax import convert, promote_dtypes, promote_shapes
-from ricalco.python.places import warn_at_user_line
 
 __all__: list[str] = []
 
@@ -73,14 +72,6 @@ def several_axes(axis) -> tuple[int, ...]:
     """`axis`, an int or a sequence of them (a list, a range, an array), as a tuple of ints; None is not accepted."""
     found = static_axis(axis)
     return found if isinstance(found, tuple) else (operator.index(found),)
-
-
-def cast(x, old: np.dtype, new: np.dtype) -> Array:
-    """`x` as elements of the type `new`; as in NumPy, who drops imaginary parts is told."""
-    if dtypes.kind(old) == "c" and dtypes.kind(new) not in "cb":
-        warn_at_user_line(np.exceptions.ComplexWarning(
-            f"Casting {old.name} to {new.name} discards the imaginary part; x.real says that it is meant"))
-    return convert_element_type(x, new)
 
 
 def to_dtype(x, dtype: np.dtype, weak: bool = False):

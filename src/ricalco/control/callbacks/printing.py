@@ -91,15 +91,17 @@ def _check_specification(fmt: str, field: Field, aval) -> None:
 
 # --- NumPy's print options ----------------------------------------------------------------------------
 
-_OPTIONS = np.get_printoptions()
+# NumPy's own: this module is loaded when a line is asked for first, where others may be set.
+_OPTIONS = dict(edgeitems=3, threshold=1000, floatmode="maxprec", precision=8, suppress=False, linewidth=75,
+                nanstr="nan", infstr="inf", sign="-", formatter=None, legacy=False, override_repr=None)
 
 
 def print_options() -> tuple:
-    """NumPy's print options now, where they are not what they were at first: of a line, where it is asked for."""
+    """NumPy's print options now that are not its own: of a line, where it is asked for."""
     now = np.get_printoptions()
     return () if now == _OPTIONS else tuple([
         (name, tuple(value.items()) if isinstance(value, dict) else value)  # hashable
-        for name, value in now.items() if value != _OPTIONS[name]])
+        for name, value in now.items() if value != _OPTIONS.get(name, value)])
 
 
 # --- printing -----------------------------------------------------------------------------------------

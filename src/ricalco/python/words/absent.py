@@ -21,7 +21,7 @@ _JAX = {
         transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device typing
         use_abstract_mesh version""",
     "ricalco.numpy": """
-        ComplexWarning c_ fft float6_e2m3fn float6_e3m2fn from_dlpack fromfile fromiter frompyfunc fromstring
+        ComplexWarning c_ fft float6_e2m3fn float6_e3m2fn fromfile fromiter frompyfunc fromstring
         histogram2d histogramdd int1 interp iterable linalg minmax packbits poly polyadd polyder polydiv polyfit
         polyint polymul polysub r_ roots top_k ufunc uint1 unpackbits""",
     "ricalco.lax": """
