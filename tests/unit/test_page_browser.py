@@ -351,11 +351,21 @@ def test_the_index_of_a_run_opens(chromium, files, width):
     assert chromium.problems == []
 
 
+# When the page was first seen; the browser tells it some time after.
+PAINTED = """new Promise(done => {
+    const look = () => {
+        const [paint] = performance.getEntriesByName('first-contentful-paint');
+        paint ? done(paint.startTime) : setTimeout(look, 10);
+    };
+    look();
+})"""
+
+
 def test_ten_thousand_equations_stay_usable(chromium, files):
     """Bounds are generous: a tenth of them is usual."""
     chromium.problems.clear()
     chromium.open(files["large"])
-    paint = chromium.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    paint = chromium.run(PAINTED)
     loaded = chromium.run("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
     assert paint < 4000 and loaded < 8000, (paint, loaded)
     ident = chromium.run("[...document.querySelectorAll('#lines .r')].find(r => r.textContent.includes('+ 7.0')).id")
