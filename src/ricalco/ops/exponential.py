@@ -70,8 +70,7 @@ log1p = callable_of(log1p_p, 1, """Elementwise ``log(1 + x)``, exact near 0.""")
 
 logistic_p = elementwise("logistic", None, kinds="fc", lower=_logistic_lower,
                          oracle=oracles.wide(lambda x: 1 / (1 + np.exp(-x))),
-                         # Not 1 - ans, which has no digits where ans is near 1.
-                         derivatives=[lambda g, ans, x: mul(g, mul(ans, logistic(neg(x))))])
+                         derivatives=[lambda g, ans, x: mul(g, mul(ans, sub(constant(1, x), ans)))])
 logistic = callable_of(logistic_p, 1, """Elementwise logistic function ``1 / (1 + exp(-x))``.""")
 
 # --- powers -------------------------------------------------------------------------------------------
@@ -206,13 +205,11 @@ cosh = callable_of(cosh_p, 1, """Elementwise hyperbolic cosine.""")
 
 
 
-def _tanh_derivative(g, ans, x):
-    """(1 + ans)(1 - ans), from what is exact where `ans` is near 1."""
-    x = mul(x, constant(2, x))
-    return mul(g, mul(constant(4, x), mul(logistic(x), logistic(neg(x)))))
-
-
-tanh_p = _function("tanh", "stablehlo.tanh", _tanh_derivative, np.tanh)
+# The slope of `tanh` and of `logistic` is made of the value, which what follows keeps anyhow. Of the argument it would
+# have its digits far out too, and a network of such layers would keep two arrays a layer instead of one.
+# (1 + ans)(1 - ans) keeps the digits that 1 - ans**2 loses near 1.
+tanh_p = _function("tanh", "stablehlo.tanh",
+                   lambda g, ans, x: mul(mul(g, add(_one(x), ans)), sub(_one(x), ans)), np.tanh)
 tanh = callable_of(tanh_p, 1, """Elementwise hyperbolic tangent.""")
 
 asinh_p = _function("asinh", "chlo.asinh", lambda g, ans, x: mul(g, rsqrt(add(square(x), _one(x)))), np.arcsinh)
