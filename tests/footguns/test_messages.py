@@ -244,3 +244,23 @@ def test_cells_of_notebooks_go_by_their_numbers(monkeypatch):
     assert "Cell In[2], line 3, in f" in text and "ipykernel" not in text
     assert label_of(scope["f"]) == "f at Cell In[2], line 1"
     assert "test_messages.py:" in label_of(square)
+
+
+# --- operands --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("transform", [lambda f: f, ricalco.jit, ricalco.grad])
+def test_shapes_that_do_not_fit_are_told_with_the_operands_and_the_line(transform):
+    w = np.ones((4, 5), np.float32)
+    x = jnp.ones(3)
+    for f, words in [
+            (lambda x: (x + w[0]).sum(), "(3,), (5,) (x and w[0], at test_messages.py:"),
+            (lambda x: (x @ w.T).sum(), "one size (x and w.T, at test_messages.py:"),
+            (lambda x: jnp.matmul(w, 2 * x).sum(), "one size (w and 2 * x, at test_messages.py:"),
+            (lambda x: jnp.add(x, w[:, 0]).sum(), "(3,), (4,) (x and w[:, 0], at test_messages.py:")]:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            transform(f)(x)
+        assert words in str(caught.value)
+    for f in (lambda x: sum([x, w[0]]).sum(), lambda x: jnp.polyval(w, x).sum()):  # the line does something else
+        with pytest.raises((TypeError, ValueError)) as caught:
+            transform(f)(x)
+        assert " and " not in str(caught.value)

@@ -14,6 +14,7 @@ from ricalco.numpy.promotion import canonical_axis, check, common_shape, refuse,
 from ricalco.ops.operators import multiply, recognised
 from ricalco.ops.structure import aval_of, convert_element_type, expand_dims, move_dim, reduce_sum, requested, reshape
 from ricalco.ops.syntax import common_dtype, convert
+from ricalco.python.syntax import operands_here
 from ricalco.python.tracebacks import shorten
 from ricalco.tracing import StagedTracer, composite
 
@@ -99,7 +100,8 @@ def strength(x, weak: bool):
 # --- NumPy's products --------------------------------------------------------------------------------
 
 def _mismatch(name: str, a, b, why: str) -> TypeError:
-    return TypeError(f"{name}: incompatible shapes {aval_of(a).shape} and {aval_of(b).shape}: {why}")
+    return TypeError(f"{name}: incompatible shapes {aval_of(a).shape} and {aval_of(b).shape}: {why}"
+                     f"{operands_here(name, 2)}")
 
 
 def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None) -> Array:

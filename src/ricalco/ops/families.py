@@ -10,6 +10,7 @@ from ricalco.core import Linear, Primitive, Zero
 from ricalco.ir import Literal
 from ricalco.ops import structure
 from ricalco.ops.structure import PYTHON_NUMBERS, aval_of, broadcast_in_dim, move_dim
+from ricalco.python.syntax import operands_here
 from ricalco.python.tracebacks import shorten
 from ricalco.tracing import scalar
 
@@ -27,7 +28,7 @@ def broadcast_shapes(name: str, avals) -> tuple[int, ...]:
             continue
         if len(a.shape) != len(shape) or any(n != m and n != 1 and m != 1 for n, m in zip(shape, a.shape)):
             raise TypeError(f"{name} got incompatible shapes for broadcasting: "
-                            f"{', '.join(str(x.shape) for x in avals)}")
+                            f"{', '.join(str(x.shape) for x in avals)}{operands_here(name, len(avals))}")
         shape = tuple([m if n == 1 else n for n, m in zip(shape, a.shape)])
     return shape
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import CodeType
 
 from ricalco.avals.memory import Memo
-from ricalco.python.places import position_at
+from ricalco.python.places import clip, place_of, position_at, user_frame
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
@@ -94,6 +94,20 @@ def tree_of(file: str, module_globals: dict | None = None) -> Tree | None:
         return _trees.keep(file, Tree(lines))
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def operands_here(name: str, count: int) -> str:
+    """What the operands of an operation are on the user's line that is running, for the end of an error's text:
+    `` (x and W[0], at model.py:3)``. Nothing if that line does something else, which only contains the operation."""
+    frame = user_frame()
+    place = place_of(frame.f_code, frame.f_lasti)
+    tree = tree_of(place.file) if count == 2 else None
+    node = tree.spans.get((place.line, place.end_line, place.column, place.end_column)) if tree is not None else None
+    called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
+    if not isinstance(node, (ast.BinOp, ast.Compare)) and called != name:
+        return ""
+    operands = [expression_at(frame.f_code, frame.f_lasti, i) for i in range(count)]
+    return "" if None in operands else f" ({clip(operands[0])} and {clip(operands[1])}, at {place})"
 
 
 def expression_at(code: CodeType | None, lasti: int, operand: int) -> str | None:
