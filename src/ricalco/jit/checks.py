@@ -221,7 +221,7 @@ class Guards:
                 continue
             now = values[node]
             if self._same(i, now):
-                if i in self._told and not self.contents.get(i, _UNCHANGED).differs():
+                if i in self._told and not (i in self.contents and self.contents[i].differs()):
                     self._forget(i)  # the frozen value is back
                     return self._settle(function)
                 self._adopt(i, now)
@@ -337,21 +337,6 @@ class Guards:
             self._changed = arrays[(self._calls // _FULL) % count]
             return True
         return False
-
-
-class _Unchanged:
-    """The contents of what is no array."""
-
-    @staticmethod
-    def differs() -> bool:
-        return False
-
-
-_UNCHANGED = _Unchanged()
-
-
-def _readable(*arrays) -> bool:
-    return not any(a.is_deleted() for a in arrays)
 
 
 # --- code ------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ A step or a kind is a row; `checks` makes the code that looks at them on each ca
 from __future__ import annotations
 
 import os
-import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import numpy as np
 from ricalco.core import Array, Tracer
 from ricalco.jit.foreign import ENVIRONMENT
 from ricalco.jit.kinds import equal, equal_arrays, equal_functions, is_value, kind_of
+from ricalco.jit.records import weakly
 from ricalco.python.reading import MISSING
 
 SMALL = 4096  # bytes up to which an array's contents are compared on every call
@@ -191,14 +191,6 @@ def _itself(value):
     return value
 
 
-def _reference_to(value) -> Callable:
-    """A weak reference if there can be one."""
-    try:
-        return weakref.ref(value)
-    except TypeError:
-        return lambda: value
-
-
 def _measures(value):
     """The type of an array; other values are as they are."""
     return Measures(value.shape, value.dtype) if isinstance(value, (np.ndarray, Array)) else value
@@ -266,12 +258,12 @@ KINDS = {
                    lambda now: now.tobytes() if hasattr(now, "tobytes") else now,
                    old=lambda expected, now, content: (
                        array(now.typecode, expected) if isinstance(now, array) else expected)),
-    "array": Kind("{v} is not {e}()", _same_array, _reference_to,
+    "array": Kind("{v} is not {e}()", _same_array, weakly,
                   lambda expected, now, content: content.old() if content is not None else None),
     "contents": Kind(old=lambda expected, now, content: content.old()),  # of an array that no known path leads to
     "device": Kind(same=_same_device, adopt=_itself),
     "reference": Kind(),
-    "alias": Kind("{v} is not {e}()", _same_alias, _reference_to, lambda expected, now, content: expected()),
+    "alias": Kind("{v} is not {e}()", _same_alias, weakly, lambda expected, now, content: expected()),
     "measures": Kind("({v}.shape, {v}.dtype) != {e}", lambda expected, now, content: _measures(now) == expected,
                      _measures, new=_measures),
     "code": Kind(same=lambda expected, now, content: now == expected and now.co_filename == expected.co_filename,

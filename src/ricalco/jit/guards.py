@@ -23,14 +23,14 @@ from ricalco.jit.foreign import KNOWN, reads_unseen, visit_module
 from ricalco.jit.guard_kinds import Measures
 from ricalco.jit.kinds import LIBRARY_CALLABLES, is_mutable, is_value, kind_of
 from ricalco.jit.objects import Objects
-from ricalco.python.reading import MISSING, codes_in
+from ricalco.python.reading import MISSING, SHAPE_ATTRIBUTES, codes_in
 from ricalco.python.scan import WHOLE, CodeFacts, Reads, scan
 from ricalco.python.users import is_library_type, is_user_code
 
 _LIMIT_NODES, _LIMIT_DEPTH, _LIMIT_ITEMS = 20_000, 32, 256
 _LIMIT_BYTES = 1 << 14  # of a bytearray or array.array that is compared on every call
 _LIMIT_HELD = 1 << 16  # of an array that the program does not hold: it is kept to be compared by its elements
-MEASURES = {"shape", "ndim", "size", "dtype", "itemsize", "nbytes", "weak_type", "aval"}  # that no element matters to
+_MEASURES = SHAPE_ATTRIBUTES | {"weak_type", "aval"}  # that no element matters to
 
 
 class Live(NamedTuple):
@@ -396,7 +396,7 @@ class Walk:
         """A value of this trace."""
 
     def _array(self, node: int, kind: str, value, reads: Reads) -> None:
-        if not reads.whole and all([step == "attribute" and name in MEASURES for step, name, *_ in reads.steps]):
+        if not reads.whole and all([step == "attribute" and name in _MEASURES for step, name, *_ in reads.steps]):
             self.guards.append((node, "measures", Measures(value.shape, value.dtype)))
         elif kind == "array":
             if value.dtype != object:

@@ -148,6 +148,8 @@ class Objects:
 
         A library may: ours does read all leaves of a pytree.
         """
+        if not self.entries:
+            return
         names, slots, nodes = self.names.keys(), {}, {cls for cls, *_ in trees.registered}
         for node, value, _, _ in self.entries:
             if isinstance(value, type):

@@ -22,6 +22,7 @@ import numpy as np
 from ricalco.avals.memory import Memo
 
 MISSING = object()
+SHAPE_ATTRIBUTES = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes"))  # of arrays
 IMMEDIATE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 _FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
               types.MethodWrapperType, types.ClassMethodDescriptorType, np.ufunc)

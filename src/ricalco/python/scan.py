@@ -193,9 +193,6 @@ def scan(code: CodeType, without: frozenset[int] = frozenset()) -> CodeFacts:
 def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
     facts = _own_facts(code)
     free, names, roots = set(code.co_freevars), facts.names, facts.roots
-    stored, stored_globals, stored_cells = set(facts.stored), set(facts.stored_globals), set(facts.stored_cells)
-    mutated, mutated_attributes = set(facts.mutated), set(facts.mutated_attributes)
-    imported, matches, by_name = set(facts.imported), facts.matches, facts.by_name
     for inner in code.co_consts:
         if not isinstance(inner, CodeType) or id(inner) in without:
             continue
@@ -209,16 +206,16 @@ def _scan(code: CodeType, without: frozenset[int]) -> CodeFacts:
                         _merge(names, key if step == "attribute" else "get", deeper)
         for name, reads in found.names.items():
             _merge(names, name, reads)
-        stored |= found.stored | found.own  # its first parameter is another one, or a variable of this code
-        stored_globals |= found.stored_globals
-        stored_cells |= found.stored_cells & free
-        mutated |= {m for m in found.mutated if m[0] != "local"}
-        mutated_attributes |= found.mutated_attributes | found.own_mutated
-        imported |= found.imported
-        matches, by_name = matches or found.matches, by_name or found.by_name
-    return CodeFacts(roots, names, facts.own, frozenset(stored), frozenset(stored_globals), frozenset(stored_cells),
-                     frozenset(mutated), facts.own_mutated, frozenset(mutated_attributes), frozenset(imported), matches,
-                     by_name)
+        facts = facts._replace(
+            # Its first parameter is another one, or a variable of this code.
+            stored=facts.stored | found.stored | found.own,
+            mutated_attributes=facts.mutated_attributes | found.mutated_attributes | found.own_mutated,
+            stored_globals=facts.stored_globals | found.stored_globals,
+            stored_cells=facts.stored_cells | found.stored_cells & free,
+            mutated=facts.mutated | {m for m in found.mutated if m[0] != "local"},
+            imported=facts.imported | found.imported,
+            matches=facts.matches or found.matches, by_name=facts.by_name or found.by_name)
+    return facts
 
 
 def _own_facts(code: CodeType) -> CodeFacts:

@@ -20,6 +20,7 @@ from ricalco.python.reading import (
     CONTAINER,
     IMMEDIATE,
     MISSING,
+    SHAPE_ATTRIBUTES,
     attribute,
     contents,
     is_a,
@@ -29,7 +30,6 @@ from ricalco.python.reading import (
 )
 from ricalco.python.users import is_library_module, is_library_type
 
-SHAPE_ATTRIBUTES = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes"))
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
            ast.Mod: operator.mod}
 _DEPTH, _CHILDREN = 3, 2000
