@@ -383,3 +383,19 @@ def test_an_account_has_the_value_that_its_program_has():
     assert told(f, 2.0, y) == []
     rate = 7.0
     assert told(f, 2.0, y) == ["closure rate of inner = 1.0; it is 7.0"]
+
+
+def test_an_old_value_of_what_no_path_leads_to_is_told(monkeypatch):
+    rate = 1.0
+    inner = ricalco.jit(lambda x: x * rate)
+    monkeypatch.setattr("builtins.ricalco_inner", inner, raising=False)
+    f = ricalco.jit(lambda x: ricalco_inner(x))  # noqa: F821
+    inner(2.0)
+    rate = 5.0
+    assert told(f, 2.0) == ["closure rate = 1.0; it is 5.0"] and float(f(2.0)) == 2
+
+
+def test_what_was_put_among_the_builtins_is_not_seen(monkeypatch):
+    for rate in (1.0, 5.0):
+        monkeypatch.setattr("builtins.ricalco_inner", lambda x, rate=rate: x * rate, raising=False)
+        assert float(ricalco.jit(lambda x: ricalco_inner(x))(2.0)) == 2 * rate  # noqa: F821

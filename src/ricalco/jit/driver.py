@@ -291,8 +291,9 @@ class Jit:
             positional, named = traced.in_tree.children()
             passed = positional.num_children, {*named.entries(), *[name for name, _ in traced.record.statics]}
             entry.guards = build_guards(self.function, traced.record, traced.record.statics, passed)
-            for inner in outdated:
-                entry.guards.take_over(inner)
+            if entry.guards is not None:
+                for inner in outdated:
+                    entry.guards.take_over(inner)
             if not outdated:
                 lend(self.code, key, traced, entry.guards, self.function)
 

@@ -251,7 +251,8 @@ class Walk:
                 continue
             value = names.get(name, MISSING)
             if value is MISSING:
-                if name in KNOWN["builtins"]:
+                builtin = f.__builtins__.get(name, MISSING)
+                if builtin is not MISSING and reads_unseen(builtin):
                     self.unguarded.append(f"what {name}(...) in {f.__code__.co_name} reads")
                 continue
             place = -1, "global", (names, name)
